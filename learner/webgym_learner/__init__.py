@@ -1,0 +1,1 @@
+"""The learner: prioritised replay, the DQN update, checkpoints, task scheduling and the run's report."""
