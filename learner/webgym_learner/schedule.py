@@ -1,0 +1,108 @@
+"""Which episode comes next: task, seed and identity, as a pure function of the run's seed and a cursor.
+
+Seeds come from three ranges that never meet, so that no page seen in an evaluation was ever trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from webgym.errors import CheckpointError
+from webgym.queue import EpisodeTask
+from webgym.spec import TaskSpec
+
+__all__ = ["SEED_RANGES", "EpisodeSchedule", "episode_seed"]
+
+SEED_RANGES: dict[str, tuple[int, int]] = {
+    "train": (0, 1 << 30),
+    "collect": (0, 1 << 30),
+    "validate": (1 << 30, (1 << 30) + (1 << 29)),
+    "evaluate": ((1 << 30) + (1 << 29), (1 << 31) - 1),
+}
+"""Page seeds by purpose: half-open ranges."""
+
+_PURPOSE_NUMBER = {purpose: number for number, purpose in enumerate(SEED_RANGES)}
+
+_BASE_PRIORITY = {"train": 0.0, "collect": 0.0, "validate": 1e6, "evaluate": 1e6}
+"""Episodes that are waited for come before those that feed the replay."""
+
+
+def episode_seed(run_seed: int, purpose: str, index: int) -> int:
+    """Page seed of the ``index``-th episode of a purpose."""
+    low, high = SEED_RANGES[purpose]
+    sequence = np.random.SeedSequence([run_seed, _PURPOSE_NUMBER[purpose], index])
+    return low + int(sequence.generate_state(1, np.uint64)[0] % (high - low))
+
+
+@dataclass
+class EpisodeSchedule:
+    """Deals episodes of a run; the whole state is the cursor of each purpose.
+
+    Args:
+        tasks: the run's tasks with their weights.
+        run_seed: ``spec.seed``.
+    """
+
+    tasks: Sequence[TaskSpec]
+    run_seed: int
+
+    def __post_init__(self) -> None:
+        weights = np.array([t.weight for t in self.tasks], dtype=np.float64)
+        self._shares = np.cumsum(weights / weights.sum())
+        self.cursors: dict[str, int] = dict.fromkeys(SEED_RANGES, 0)
+
+    def deal(
+        self, purpose: str, count: int, *, version: int = 0, record_first: bool = False, label: str = ""
+    ) -> list[EpisodeTask]:
+        """The next ``count`` episodes of a purpose.
+
+        Args:
+            purpose: train, collect, validate or evaluate.
+            count: how many.
+            version: parameter version to act with; 0 for the newest.
+            record_first: ask for screenshots of the first of them.
+            label: told apart in the episode ids, for several rounds over the same seeds.
+        """
+        start = self.cursors[purpose]
+        self.cursors[purpose] = start + count
+        return [
+            self._task(purpose, index, version, record_first and index == start, label)
+            for index in range(start, start + count)
+        ]
+
+    def _task(self, purpose: str, index: int, version: int, record: bool, label: str) -> EpisodeTask:
+        # Tasks are drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
+        position = (0.5 + index * 0.6180339887498949) % 1.0
+        task = self.tasks[
+            min(int(np.searchsorted(self._shares, position, side="right")), len(self.tasks) - 1)
+        ]
+        return EpisodeTask(
+            episode=f"{purpose}{label}-{index:08d}",
+            task=task.name,
+            params=dict(task.params),
+            seed=episode_seed(self.run_seed, purpose, index),
+            purpose=purpose,
+            priority=_BASE_PRIORITY[purpose] + float(task.priority),
+            max_steps=task.max_steps,
+            version=version,
+            record=record,
+        )
+
+    def state(self) -> dict[str, int]:
+        """The cursors, for a checkpoint."""
+        return dict(self.cursors)
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue where a checkpoint left off.
+
+        Raises:
+            CheckpointError: the state is not a schedule's.
+        """
+        try:
+            cursors = {purpose: int(state[purpose]) for purpose in SEED_RANGES}
+        except (KeyError, TypeError, ValueError):
+            raise CheckpointError("the checkpoint's episode cursors cannot be read") from None
+        self.cursors = cursors

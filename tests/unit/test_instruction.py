@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webgym_workers.observer.instruction import Instruction, attribute_words
+
+
+def test_spans_are_found_in_order_and_told_apart_by_case() -> None:
+    instruction = Instruction('Click "Ok", not "ok", then the bold one.', emphasised=("bold one",))
+    assert instruction.spans == ("Ok", "ok", "bold one")
+    assert instruction.match("Ok").equals == 1.0
+    assert instruction.match("OK").equals == 0.0
+    assert instruction.match("okay").contained_caseless == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "caption", "contained", "caseless"),
+    [
+        ("Select ok and click Submit.", "ok", 1.0, 1.0),
+        ("Select ok and click Submit.", "Ok", 0.0, 1.0),
+        ("Select okay and click Submit.", "ok", 0.0, 0.0),
+        ("Select Bob>Jane", "Jane", 1.0, 1.0),
+        ("Click on Tab #2.", "Tab #2", 1.0, 1.0),
+        ("Select a,b and go", "a,b", 1.0, 1.0),
+    ],
+)
+def test_containment_is_by_whole_words(text: str, caption: str, contained: float, caseless: float) -> None:
+    match = Instruction(text).match(caption)
+    assert (match.contained, match.contained_caseless) == (contained, caseless)
+
+
+def test_order_falls_along_the_instruction() -> None:
+    instruction = Instruction("Select Bob>Jane>Lia")
+    orders = [instruction.match(name).order for name in ("Bob", "Jane", "Lia")]
+    assert orders == sorted(orders, reverse=True)
+    assert orders[-1] > 0
+    assert instruction.match("Zoe").order == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "emphasised", "expected"),
+    [
+        ('Enter the username "keli" and the password "3hI" into the text fields.', (), ("keli", "3hI")),
+        ("Enter 8:22 AM as the time and press submit.", (), ("8:22 AM",)),
+        ("Select Saint Lucia from the list and click Submit.", (), ("Saint Lucia",)),
+        ("Search for drama movies directed by Holloway from year 2011.", ("drama", "Holloway", "2011"),
+         ("drama", "Holloway", "2011")),
+    ],
+)  # fmt: skip
+def test_candidates_begin_with_what_is_to_be_typed(text: str, emphasised: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    assert Instruction(text, emphasised).candidates(8)[: len(expected)] == expected
+
+
+def test_options_that_the_instruction_names_are_candidates() -> None:
+    instruction = Instruction("Select new york from the list")
+    assert instruction.candidates(8, ("new york", "york", "Paris"))[0] == "new york"
+    assert "Paris" not in instruction.candidates(8, ("new york", "york", "Paris"))
+
+
+def test_attributes_match_by_word_and_synonym() -> None:
+    instruction = Instruction('Find the email by "Bob" and click the trash icon to delete it.')
+    assert instruction.match_attributes("email-actions trash", "span") == 0.5
+    assert instruction.match_attributes("star", "span") == 0.0
+    assert Instruction('Click on a "textarea" widget.').match_attributes("", "textarea") == 1.0
+    assert attribute_words("emailForward ui-icon-closethick") >= {"email", "forward", "icon", "closethick"}
+
+
+def test_words_around_tell_the_field() -> None:
+    before, after = Instruction('Enter the username "keli" and the password "x9".').words_around("x9")
+    assert "password" in before
+    assert not after
+
+
+@given(st.text(max_size=200), st.text(max_size=40))
+def test_no_text_breaks_it(text: str, other: str) -> None:
+    instruction = Instruction(text)
+    match = instruction.match(other)
+    assert all(0.0 <= value <= 1.0 for value in (match.equals, match.contained, match.overlap, match.order))
+    candidates = instruction.candidates(8)
+    assert len(candidates) <= 8
+    assert len(set(candidates)) == len(candidates)

@@ -1,0 +1,79 @@
+"""The twelve actions, carried out on a page with real input events."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from webgym.schema import Action, ActionKind, Schema
+from webgym_workers.observer.features import View
+
+if TYPE_CHECKING:
+    from webgym_workers.browser.page import Page
+
+__all__ = ["is_valid", "perform"]
+
+
+def is_valid(action: Action, view: View, schema: Schema) -> bool:
+    """Whether the mask of the observation that the action answers allows it."""
+    try:
+        return bool(view.observation["action_mask"][schema.encode(action)])
+    except ValueError:
+        return False
+
+
+async def perform(page: Page, action: Action, view: View, *, budget: float) -> str | None:
+    """Carry out a valid action.
+
+    Args:
+        page: the page to act on.
+        action: an action for which :func:`is_valid` holds.
+        view: the observation that the action answers.
+        budget: seconds that a wait may last when nothing changes.
+
+    Returns:
+        None when it was done, else why nothing was done (the page moved on since it was observed).
+
+    Raises:
+        BrowserFault: the page, or its browser, broke.
+    """
+    kind, node_row, text_row = action
+    if kind is ActionKind.PRESS_ENTER:
+        await page.press("Enter")
+        return None
+    if kind is ActionKind.PRESS_TAB:
+        await page.press("Tab")
+        return None
+    if kind in (ActionKind.SCROLL_UP, ActionKind.SCROLL_DOWN):
+        direction = -1 if kind is ActionKind.SCROLL_UP else 1
+        return None if await page.evaluate(f"__webgym_observer.scroll({direction})") else "nothing to scroll"
+    if kind is ActionKind.BACK:
+        await page.back()
+        return None
+    if kind is ActionKind.WAIT:
+        await page.wait_for_change(budget)
+        return None
+
+    node = view.nodes[node_row]
+    if kind is ActionKind.SELECT_OPTION:
+        chosen = await page.evaluate(f"__webgym_observer.choose({node.id}, {json.dumps(view.texts[text_row])})")
+        return None if chosen else "no such option any more"
+    if kind is ActionKind.CLEAR:
+        return None if await page.evaluate(f"__webgym_observer.clear({node.id})") else "field is gone"
+
+    point = await page.evaluate(f"__webgym_observer.locate({node.id})")
+    if "error" in point:
+        return str(point["error"])
+    x, y = float(point["x"]), float(point["y"])
+    if kind is ActionKind.HOVER:
+        await page.hover(x, y)
+        return None
+    await page.click(x, y, count=2 if kind is ActionKind.DOUBLE_CLICK else 1)
+    if kind is ActionKind.TYPE:
+        text = view.texts[text_row]
+        how = await page.evaluate(f"__webgym_observer.prepareTyping({node.id}, {json.dumps(text)})")
+        if how == "type":
+            await page.type_text(text)
+        elif how != "set":
+            return str(how)
+    return None

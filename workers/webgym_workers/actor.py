@@ -1,0 +1,282 @@
+"""The acting loop: leased episodes, played on one browser, turned into transitions.
+
+One actor per browser. It leases an episode, plays it with the rate of exploration of its slot, sends the transitions,
+and completes the lease. Whatever breaks in between costs the episode, not the actor: the lease is given back (or runs
+out), the unfinished n-step tail is dropped, and the browser is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webgym.experience import ExperienceWriter
+from webgym.protocol import EpisodeSummary, TransitionBatch
+from webgym.queue import EpisodeTask, TaskQueue
+from webgym.schema import Observation, Schema
+from webgym_policy.returns import NStepAssembler, Transition, columns
+from webgym_policy.selection import actor_epsilon, epsilon_greedy, masked_max
+from webgym_workers.browser.faults import BrowserFault
+from webgym_workers.episode import Episode
+from webgym_workers.film import FilmRecorder
+from webgym_workers.inference_client import InferenceClient, ParametersGone
+
+__all__ = ["KIND_WEIGHTS", "Acting", "Actor", "ActorCounters", "EpisodeSource", "Player"]
+
+logger = logging.getLogger(__name__)
+
+UNTRAINED_VERSION = 1
+"""The learner publishes its initial weights as version 1, and nothing else before it has begun to learn."""
+
+KIND_WEIGHTS = (4.0, 1.0, 1.0, 4.0, 0.5, 1.0, 0.5, 4.0, 1.0, 1.0, 0.5, 0.5)
+"""How often a random action is of each kind: clicking, typing and choosing are what pages are made for."""
+
+_FLUSH_STEPS = 64
+"""Transitions of a long episode are sent this often, so that the learner need not wait for its end."""
+
+
+@dataclass(frozen=True)
+class Acting:
+    """How an actor acts; from the run's spec."""
+
+    worker: str
+    index: int
+    """Which actor of the run, for its place on the exploration ladder."""
+    actors: int
+    epsilon: float
+    alpha: float
+    n_step: int
+    discount: float
+    step_cost: float
+    seed: int
+
+    @property
+    def own_epsilon(self) -> float:
+        """This actor's fixed rate of exploration."""
+        return actor_epsilon(self.index, self.actors, self.epsilon, self.alpha)
+
+
+@dataclass
+class ActorCounters:
+    """What an actor has done so far, for the metrics."""
+
+    steps: int = 0
+    episodes: int = 0
+    faults: int = 0
+    invalid_actions: int = 0
+    version: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+
+class EpisodeSource(Protocol):
+    """Where an actor gets a fresh page for a task, and reports a broken one."""
+
+    async def episode(self, task: EpisodeTask) -> Episode:
+        """An episode driver for the task, on a working page."""
+        ...
+
+    async def discard(self, fault: BaseException) -> None:
+        """The page broke: the next :meth:`episode` gets a new one."""
+        ...
+
+
+@dataclass
+class _Recording:
+    """The observations and transitions of an episode that are not sent yet."""
+
+    observations: list[Observation] = field(default_factory=list)
+    offset: int = 0
+    """Index, within the episode, of the first observation held."""
+    transitions: list[Transition] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    sent: int = 0
+
+
+class Player:
+    """Plays one episode after another with given Q values; knows nothing of leases."""
+
+    def __init__(self, acting: Acting, slot: int, schema: Schema, inference: InferenceClient) -> None:
+        self._acting = acting
+        self._slot = slot
+        self._schema = schema
+        self._inference = inference
+        self._rng = np.random.default_rng([acting.seed, acting.index])
+
+    async def act(self, observation: Observation, task: EpisodeTask) -> tuple[int, float, float, int, float]:
+        """Choose an action: (flat action, Q of it, largest valid Q, parameter version, epsilon used)."""
+        q, version = await self._inference.q_values(self._slot, observation, task.version)
+        mask = observation["action_mask"]
+        epsilon = self._epsilon(task, version)
+        action = int(
+            epsilon_greedy(q[None], mask[None], epsilon, self._schema, self._rng, KIND_WEIGHTS)[0]
+        )
+        return action, float(q[action]), float(masked_max(q[None], mask[None])[0]), version, epsilon
+
+    async def value(self, observation: Observation, task: EpisodeTask) -> float:
+        """Largest valid Q of an observation that is not acted on."""
+        q, _ = await self._inference.q_values(self._slot, observation, task.version)
+        return float(masked_max(q[None], observation["action_mask"][None])[0])
+
+    def _epsilon(self, task: EpisodeTask, version: int) -> float:
+        if task.purpose in ("evaluate", "validate"):
+            return 0.0
+        if version <= UNTRAINED_VERSION:
+            return 1.0
+        return self._acting.own_epsilon
+
+
+class Actor:
+    """One browser's loop.
+
+    Args:
+        acting: how to act.
+        slot: this actor's slot in the shared memory.
+        schema: sizes of observation and action space.
+        inference: where Q values come from.
+        queue: where episodes come from.
+        experience: where transitions go.
+        source: where pages come from.
+        film: keeps screenshots of episodes that ask for it.
+        lease_seconds: how long an episode is ours without a heartbeat.
+        generation: of the run's learner when this worker started; messages carry it.
+    """
+
+    def __init__(
+        self,
+        acting: Acting,
+        slot: int,
+        schema: Schema,
+        inference: InferenceClient,
+        queue: TaskQueue,
+        experience: ExperienceWriter,
+        source: EpisodeSource,
+        film: FilmRecorder,
+        *,
+        lease_seconds: float = 30.0,
+    ) -> None:
+        self.acting = acting
+        self.counters = ActorCounters()
+        self.current: EpisodeTask | None = None
+        self._schema = schema
+        self._queue = queue
+        self._experience = experience
+        self._source = source
+        self._film = film
+        self._lease_seconds = lease_seconds
+        self._player = Player(acting, slot, schema, inference)
+
+    async def run_episode(self, task: EpisodeTask) -> None:
+        """Play one leased episode to its end and settle its lease, whatever happens.
+
+        Raises:
+            BrokerError: Redis is gone.
+        """
+        self.current = task
+        try:
+            await self._play(task)
+        except BrowserFault as fault:
+            self.counters.faults += 1
+            logger.warning("%s: %s", type(fault).__name__, fault, extra={"episode": task.episode})
+            await self._queue.fail(task, f"{type(fault).__name__}: {fault}", fault.blame)
+            await self._source.discard(fault)
+        except ParametersGone as gone:
+            await self._queue.fail(task, str(gone), "agent")
+        finally:
+            self.current = None
+
+    async def _play(self, task: EpisodeTask) -> None:
+        started = time.monotonic()
+        episode = await self._source.episode(task)
+        view = await episode.reset(task.seed, task.max_steps)
+        learning = task.purpose in ("train", "collect")
+        assembler = NStepAssembler(self.acting.n_step, self.acting.discount)
+        recording = _Recording([view.observation])
+        film = self._film.start(task) if task.record else None
+        total, steps, invalid, first_version, version, epsilon = 0.0, 0, 0, 0, 0, 0.0
+        while True:
+            action, q_taken, q_max, version, epsilon = await self._player.act(view.observation, task)
+            first_version = first_version or version
+            if film:
+                await film.frame(episode, self._schema.decode(action))
+            step = await episode.step(self._schema.decode(action))
+            steps += 1
+            total += step.reward
+            invalid += step.invalid is not None
+            reward = step.reward - self.acting.step_cost
+            recording.transitions += assembler.add(steps - 1, action, reward, q_taken, q_max)
+            recording.versions.append(version)
+            view = step.view
+            recording.observations.append(view.observation)
+            self.counters.steps += 1
+            if step.terminated or step.truncated:
+                break
+            if learning and len(recording.transitions) - recording.sent >= _FLUSH_STEPS:
+                await self._send(task, recording)
+        final_value = await self._player.value(view.observation, task) if step.truncated and learning else 0.0
+        recording.transitions += assembler.end(
+            terminated=step.terminated, truncated=step.truncated, final_obs_index=steps, final_q_max=final_value
+        )
+        if film:
+            await film.end(episode, success=step.success)
+        if learning:
+            await self._send(task, recording)
+        self.counters.episodes += 1
+        self.counters.invalid_actions += invalid
+        self.counters.version = version
+        summary = EpisodeSummary(
+            episode=task.episode,
+            attempt=task.attempt,
+            task=task.name,
+            seed=task.seed,
+            purpose=task.purpose,
+            success=step.success,
+            reward=total,
+            steps=steps,
+            seconds=time.monotonic() - started,
+            version=version,
+            epsilon=epsilon,
+            worker=f"{self.acting.worker}/{self.acting.index}",
+            outcome="terminated" if step.terminated else "truncated",
+            staleness=version - first_version,
+            invalid_actions=invalid,
+        )
+        counters = {f"{task.purpose}_steps": float(steps), f"{task.purpose}_episodes": 1.0}
+        if step.success:
+            counters[f"{task.purpose}_successes"] = 1.0
+        if not await self._queue.complete(task, summary.encode(self._schema.hash), counters):
+            logger.info("completed by another attempt already", extra={"episode": task.episode})
+
+    async def _send(self, task: EpisodeTask, recording: _Recording) -> None:
+        """Send the transitions not sent yet, each observation once."""
+        fresh = recording.transitions[recording.sent :]
+        if not fresh:
+            return
+        cols = columns(fresh)
+        low = int(cols.obs_index.min())
+        batch = TransitionBatch(
+            episode=task.episode,
+            attempt=task.attempt,
+            task=task.name,
+            worker=self.acting.worker,
+            first_sequence=recording.sent,
+            observations=_stack(recording.observations[low - recording.offset :]),
+            obs_index=cols.obs_index - low,
+            next_index=cols.next_index - low,
+            action=cols.action,
+            reward=cols.reward,
+            discount=cols.discount,
+            priority=cols.priority,
+            version=np.array([recording.versions[i] for i in cols.obs_index], dtype=np.int64),
+        )
+        await self._experience.push([batch.encode(self._schema)])
+        recording.sent += len(fresh)
+
+
+def _stack(observations: list[Observation]) -> dict[str, NDArray[np.generic]]:
+    return {name: np.stack([o[name] for o in observations]) for name in observations[0]}

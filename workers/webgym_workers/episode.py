@@ -1,0 +1,154 @@
+"""One episode at a time on one page: deal it, observe, act, judge. What the environment and the actor both drive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
+from webgym_workers.actions import is_valid, perform
+from webgym_workers.observer.features import View, build_view
+from webgym_workers.observer.instruction import Instruction
+from webgym_workers.observer.memory import EpisodeMemory
+from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
+from webgym_workers.tasks.task import Goal, Outcome, Task
+
+if TYPE_CHECKING:
+    from webgym_workers.browser.page import Page
+
+__all__ = ["Episode", "Step", "init_scripts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one action led to; ``terminated`` and ``truncated`` as Gymnasium means them."""
+
+    view: View
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+    invalid: str | None
+    """Why nothing was done, when nothing was."""
+    settled: bool
+    """False when the page was still changing at the end of the budget."""
+
+
+def init_scripts(task: Task) -> list[str]:
+    """The scripts to install at document start in each page of the task."""
+    return [s for s in (observer_script(), task.init_script()) if s]
+
+
+class Episode:
+    """Episodes of one task on one page, one after the other.
+
+    Args:
+        page: a page with :func:`init_scripts` installed.
+        task: the task; its viewport is the page's.
+        schema: sizes of the observation.
+        settle_budget: seconds that the page may take to come to rest after an action.
+        navigation_timeout: seconds that the start page may take to load.
+    """
+
+    def __init__(
+        self,
+        page: Page,
+        task: Task,
+        schema: Schema,
+        *,
+        settle_budget: float = 1.0,
+        navigation_timeout: float = 15.0,
+    ) -> None:
+        self.page = page
+        self.task = task
+        self._schema = schema
+        self._budget = settle_budget
+        self._navigation_timeout = navigation_timeout
+        self._read = (
+            f"(() => {{ const probe = ({task.probe}); return {{probe, page: {observe_expression(task.exclude)}}}; }})()"
+        )
+        self._loaded: str | None = None
+        self._memory = EpisodeMemory(task.max_steps)
+        self._instruction = Instruction("")
+        self._view: View | None = None
+        self._url = ""
+
+    @property
+    def instruction(self) -> Instruction:
+        """The running episode's instruction."""
+        return self._instruction
+
+    @property
+    def view(self) -> View:
+        """The latest observation.
+
+        Raises:
+            RuntimeError: no episode was started.
+        """
+        if self._view is None:
+            raise RuntimeError("call reset() first")
+        return self._view
+
+    async def reset(self, seed: int, max_steps: int | None = None) -> View:
+        """Start the episode of a seed; the page is loaded only when it is not the start page any more.
+
+        Raises:
+            BrowserFault: the page, or its browser, broke; the page must be replaced.
+        """
+        start = self.task.start_page(seed)
+        if self._loaded != start or self._memory.navigations:
+            self._loaded = None
+            await self.page.navigate(start, timeout=self._navigation_timeout)
+        dealt = await self.page.evaluate(self.task.setup(seed))
+        self._loaded = start
+        goal = self.task.goal(seed)
+        if isinstance(dealt, dict) and isinstance(dealt.get("goal"), str):
+            goal = Goal(dealt["goal"], tuple(str(e) for e in dealt.get("emphasised") or ()))
+        elif isinstance(goal, str):
+            goal = Goal(goal)
+        self._instruction = Instruction(goal.text, goal.emphasised)
+        self._memory = EpisodeMemory(max_steps or self.task.max_steps)
+        self._url = ""
+        self._view, _ = await self._observe()
+        return self._view
+
+    async def step(self, action: Action) -> Step:
+        """Do one action and look at what came of it. An action that the mask forbids does nothing.
+
+        Raises:
+            BrowserFault: the page, or its browser, broke; the page must be replaced.
+        """
+        view = self.view
+        memory = self._memory
+        if is_valid(action, view, self._schema):
+            invalid = await perform(self.page, action, view, budget=self._budget)
+        else:
+            invalid = "the action mask forbids it"
+        node_id = None if action.kind in GLOBAL_KINDS or invalid else view.nodes[action.node].id
+        memory.note(action.kind, node_id, invalid=invalid is not None)
+        self._view, outcome = await self._observe(went_back=action.kind is ActionKind.BACK and not invalid)
+        terminated = outcome.done
+        truncated = not terminated and memory.step >= memory.limit
+        return Step(
+            self._view,
+            outcome.reward,
+            terminated,
+            truncated,
+            outcome.success,
+            invalid,
+            not memory.unsettled,
+        )
+
+    async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
+        read = await self.page.evaluate_settled(self._read, self._budget)
+        snapshot = PageSnapshot.parse(read.value["page"])
+        outcome = self.task.judge(read.value["probe"])
+        memory = self._memory
+        memory.unsettled = not read.settled
+        url = snapshot.url.partition("#")[0]
+        if self._url and url != self._url:
+            memory.navigations += -1 if went_back and memory.navigations else 1
+        self._url = url
+        return build_view(snapshot, self._instruction, memory, self._schema), outcome
+
+

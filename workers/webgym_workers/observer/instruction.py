@@ -1,0 +1,205 @@
+"""The task's instruction, taken apart: the spans it names, its words, and how well other text matches them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+__all__ = ["Instruction", "Match", "attribute_words", "words"]
+
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*", re.UNICODE)
+_PUNCTUATION = ".,;:!?()[]\"'“”«»"
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|[\W_]+|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
+
+_STOP = frozenset(
+    "a an the of on in into to and or for with by from at is are be it its this that then your you i as all any "
+    "click press select enter type find choose use button link box text field below labeled item".split()
+)
+
+_SYNONYMS: dict[str, tuple[str, ...]] = {
+    "trash": ("delete", "trash", "remove", "bin"),
+    "delete": ("delete", "trash", "remove"),
+    "remove": ("delete", "remove"),
+    "star": ("star", "important", "favorite", "favourite"),
+    "important": ("star", "important"),
+    "close": ("close", "x", "dismiss"),
+    "closethick": ("close", "x"),
+    "search": ("search", "find"),
+    "submit": ("submit", "send"),
+    "send": ("send", "submit"),
+    "reply": ("reply",),
+    "retweet": ("retweet", "repost", "share"),
+    "menu": ("menu", "more"),
+    "more": ("more", "menu"),
+    "textarea": ("textarea",),
+    "prev": ("previous", "back"),
+    "next": ("next", "forward"),
+    "username": ("username", "user"),
+    "img": ("image", "picture", "icon"),
+}
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, lower-cased, punctuation gone."""
+    return tuple(w.lower() for w in _WORD.findall(text))
+
+
+@lru_cache(maxsize=4096)
+def attribute_words(text: str) -> frozenset[str]:
+    """Words hidden in attribute values: ``email-forward`` and ``emailForward`` both hold "email" and "forward"."""
+    parts = (p.lower() for p in _CAMEL.split(text))
+    return frozenset(p for p in parts if len(p) > 1 or p == "x")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How a text fits the instruction; every figure in [0, 1]."""
+
+    equals: float = 0.0
+    """1 when the text is a span that the instruction names, letter by letter."""
+    contained: float = 0.0
+    """1 when the instruction holds the text as whole words, letter case and all."""
+    contained_caseless: float = 0.0
+    overlap: float = 0.0
+    """The share of the text's own words, without filler words, that the instruction holds."""
+    order: float = 0.0
+    """1 for what the instruction names first, falling towards 0 for what it names last; 0 when it names it nowhere."""
+
+
+_NONE = Match()
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction and what can be told from it alone.
+
+    Args:
+        text: the instruction as a person reads it.
+        emphasised: spans that the page sets off (bold), which count like quoted ones.
+    """
+
+    text: str
+    emphasised: tuple[str, ...] = ()
+    spans: tuple[str, ...] = field(init=False)
+    """Quoted and emphasised spans in the order in which they appear."""
+    words: tuple[str, ...] = field(init=False)
+    plain_words: tuple[str, ...] = field(init=False)
+    """The words outside the spans: the verb and the nouns of the job itself."""
+    _matches: dict[str, Match] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, int] = {}
+        for m in _QUOTED.finditer(self.text):
+            span = next(g for g in m.groups() if g is not None).strip()
+            if span:
+                found.setdefault(span, m.start())
+        for span in self.emphasised:
+            span = span.strip().strip("\"'")
+            if span and len(span) < len(self.text) and span in self.text:
+                found.setdefault(span, self.text.index(span))
+        spans = tuple(sorted(found, key=lambda s: found[s]))
+        rest = self.text
+        for span in spans:
+            rest = rest.replace(span, " ")
+        object.__setattr__(self, "spans", spans)
+        object.__setattr__(self, "words", words(self.text))
+        object.__setattr__(self, "plain_words", words(rest))
+
+    def match(self, text: str) -> Match:
+        """How ``text`` fits; remembered, since the same captions come back at every step."""
+        if not text or len(text) > 160:
+            return _NONE
+        known = self._matches.get(text)
+        if known is None:
+            if len(self._matches) > 2048:
+                self._matches.clear()
+            known = self._matches[text] = self._match(text)
+        return known
+
+    def _match(self, text: str) -> Match:
+        at = _find_words(self.text, text)
+        at_caseless = at if at >= 0 else _find_words(self.text.lower(), text.lower())
+        equal = 1.0 if text in self.spans else 0.0
+        own = [w for w in words(text) if w not in _STOP]
+        held = set(self.words)
+        overlap = sum(w in held for w in own) / len(own) if own else 0.0
+        position = self.text.find(text) if equal else at_caseless
+        order = 1.0 - 0.9 * position / max(1, len(self.text)) if position >= 0 else 0.0
+        return Match(equal, float(at >= 0), float(at_caseless >= 0), overlap, order)
+
+    def match_attributes(self, attributes: str, tag: str) -> float:
+        """1 when a span is named by an attribute (``type="checkbox"``), 0.5 when a plain word is, else 0."""
+        names = attribute_words(attributes) | {tag}
+        names = names.union(*(_SYNONYMS[n] for n in names if n in _SYNONYMS))
+        spans = {s.lower() for s in self.spans}
+        if names & spans:
+            return 1.0
+        content = {w for w in self.words if w not in _STOP}
+        return 0.5 if names & content else 0.0
+
+    def candidates(self, limit: int, on_page: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Texts that an agent may type or choose, at most ``limit``, each once.
+
+        Spans first; then what the page offers and the instruction names (options of a list); then words with digits;
+        then capitalised words inside a sentence; then the remaining words of content, last first.
+
+        Args:
+            limit: how many texts the schema has.
+            on_page: option texts of the page's lists.
+        """
+        chosen: dict[str, None] = dict.fromkeys(self.spans)
+        for option in on_page:
+            if option and self.match(option).contained:
+                chosen.setdefault(option)
+        named = " ".join(chosen)
+        runs = self._named_runs()
+        for run in sorted(runs, key=lambda r: not any(c.isdigit() for c in r)):
+            if run not in named:
+                chosen.setdefault(run)
+        stripped = [w.strip(_PUNCTUATION) for w in self.text.split()]
+        if len(chosen) < 2 or not self.spans:
+            for word in reversed(stripped):
+                if word and word.lower() not in _STOP and word not in named:
+                    chosen.setdefault(word)
+        return tuple(chosen)[:limit]
+
+    def _named_runs(self) -> list[str]:
+        """Runs of words that look like names or values: capitalised inside a sentence, or with a digit."""
+        runs: list[list[str]] = [[]]
+        sentence_start = True
+        for token in self.text.split():
+            word = token.strip(_PUNCTUATION)
+            value_like = any(c.isdigit() for c in word)
+            if word and (value_like or (word[0].isupper() and not sentence_start)):
+                runs[-1].append(word)
+            else:
+                runs.append([])
+            if token[-1:] in ",;:.!?\"'":
+                runs.append([])
+            sentence_start = token[-1:] in ".!?"
+        return [" ".join(run) for run in runs if run]
+
+    def words_around(self, text: str, count: int = 3) -> tuple[frozenset[str], frozenset[str]]:
+        """Words before and after ``text``, nearest ``count`` of each."""
+        at = self.text.find(text)
+        if at < 0:
+            return frozenset(), frozenset()
+        after = words(self.text[at + len(text) :])[:count]
+        return frozenset(words(self.text[:at])[-count:]), frozenset(after)
+
+
+def _find_words(text: str, part: str) -> int:
+    """Where ``part`` stands in ``text`` as whole words, or -1."""
+    at = text.find(part)
+    while at >= 0:
+        before = text[at - 1] if at else " "
+        end = at + len(part)
+        after = text[end] if end < len(text) else " "
+        left = not (before.isalnum() and part[0].isalnum())
+        right = not (after.isalnum() and part[-1].isalnum())
+        if left and right:
+            return at
+        at = text.find(part, at + 1)
+    return -1

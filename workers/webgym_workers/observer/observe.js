@@ -1,0 +1,379 @@
+// Installed at document start in every page. Reads the page into a list of nodes that Python turns into features,
+// finds the point to click for a node, and scrolls. It never changes what the page sees, but for addEventListener,
+// which it wraps to learn which elements react to clicks.
+(() => {
+  if (globalThis.__webgym_observer) return;
+  const MAX_VISITED = 6000, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 64;
+  const CLICK = 1, DOUBLE = 2, HOVER = 4;
+  const EVENT_BITS = {
+    click: CLICK, mousedown: CLICK, mouseup: CLICK, pointerdown: CLICK, pointerup: CLICK, touchend: CLICK,
+    dblclick: DOUBLE, mouseover: HOVER, mouseenter: HOVER, mousemove: HOVER, pointerenter: HOVER, pointerover: HOVER,
+  };
+  const FLAG = {
+    interactive: 1, checked: 2, focused: 4, disabled: 8, hit: 16, offscreen: 32, dblclick: 64, hover: 128,
+    editable: 256, multiple: 512, readonly: 1024,
+  };
+  const listeners = new WeakMap();
+  const ids = new WeakMap();
+  const elements = new Map();
+  let nextId = 1;
+  let targetPoints = new Map();
+
+  const add = EventTarget.prototype.addEventListener;
+  EventTarget.prototype.addEventListener = function (type, handler, options) {
+    const bit = EVENT_BITS[type];
+    if (bit && this instanceof Element) listeners.set(this, (listeners.get(this) || 0) | bit);
+    return add.call(this, type, handler, options);
+  };
+
+  const reacts = (el) => {
+    let bits = listeners.get(el) || 0;
+    if (el.onclick || el.onmousedown || el.onmouseup) bits |= CLICK;
+    if (el.ondblclick) bits |= DOUBLE;
+    if (el.onmouseover || el.onmouseenter || el.onmousemove) bits |= HOVER;
+    return bits;
+  };
+  const squash = (s) => s.replace(/\s+/g, ' ').trim();
+  const idOf = (el) => {
+    let id = ids.get(el);
+    if (!id) { id = nextId++; ids.set(el, id); elements.set(id, new WeakRef(el)); }
+    return id;
+  };
+  const elementOf = (id) => {
+    const ref = elements.get(id);
+    const el = ref && ref.deref();
+    return el && el.isConnected ? el : null;
+  };
+
+  const NATIVE = new Set(['A', 'BUTTON', 'INPUT', 'SELECT', 'TEXTAREA', 'SUMMARY', 'OPTION']);
+  const ROLES = new Set(['button', 'link', 'tab', 'menuitem', 'checkbox', 'radio', 'option', 'switch', 'treeitem',
+    'textbox', 'searchbox', 'combobox', 'slider', 'spinbutton', 'menuitemcheckbox', 'menuitemradio']);
+  const SKIP = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'META', 'LINK', 'HEAD', 'TITLE', 'BR', 'DEFS']);
+  const EDITABLE_TYPES = new Set(['text', 'search', 'password', 'email', 'url', 'tel', 'number', 'date', 'time',
+    'datetime-local', 'month', 'week', 'color', 'input', '']);
+
+  const isEditable = (el) => el.isContentEditable || el.tagName === 'TEXTAREA' ||
+    (el.tagName === 'INPUT' && EDITABLE_TYPES.has(el.type));
+  const isNative = (el) => (NATIVE.has(el.tagName) && !(el.tagName === 'A' && !el.hasAttribute('href') && !reacts(el))) ||
+    el.isContentEditable && !(el.parentElement && el.parentElement.isContentEditable) ||
+    ROLES.has(el.getAttribute('role')) || (el.hasAttribute('tabindex') && el.tabIndex >= 0);
+
+  const directText = (el) => {
+    let text = '';
+    for (const child of el.childNodes) if (child.nodeType === 3) text += child.data;
+    return squash(text);
+  };
+
+  // What a person reads beside a field: its label, else what stands before it in the same row.
+  const labelOf = (el, skipped) => {
+    if (el.labels && el.labels.length) return squash([...el.labels].map((l) => l.textContent).join(' '));
+    const by = el.getAttribute('aria-labelledby');
+    if (by) {
+      const text = by.split(/\s+/).map((i) => { const e = el.ownerDocument.getElementById(i); return e ? e.textContent : ''; });
+      if (squash(text.join(' '))) return squash(text.join(' '));
+    }
+    const own = el.getAttribute('aria-label') || el.getAttribute('placeholder') || el.getAttribute('title') ||
+      el.getAttribute('alt');
+    if (own) return squash(own);
+    if (!(el.tagName === 'INPUT' || el.tagName === 'SELECT' || el.tagName === 'TEXTAREA')) return '';
+    if (el.tagName === 'INPUT' && (el.type === 'submit' || el.type === 'button')) return '';
+    for (let at = el, up = 0; at && up < 3; at = at.parentElement, up++) {
+      for (let s = at.previousSibling; s; s = s.previousSibling) {
+        if (s.nodeType === 1 && (skipped.has(s) || isNative(s) || s.querySelector('input,select,textarea,button,a'))) return '';
+        const text = s.nodeType === 3 ? squash(s.data) : s.nodeType === 1 && !SKIP.has(s.tagName) ? squash(s.textContent) : '';
+        if (text) return text;
+      }
+      if (at.parentElement === at.ownerDocument.body) break;
+    }
+    return '';
+  };
+
+  const attributeWords = (el) => {
+    const words = [el.getAttribute('type'), el.getAttribute('role'), el.id, el.getAttribute('name'),
+      el.getAttribute('class'), el.getAttribute('title'), el.getAttribute('alt'), el.getAttribute('aria-label')];
+    if (el.firstElementChild && el.childElementCount <= 2 && !directText(el)) {
+      for (const child of el.children) words.push(child.getAttribute('class'), child.getAttribute('alt'));
+    }
+    return squash(words.filter(Boolean).join(' ')).slice(0, MAX_TEXT);
+  };
+
+  // Date and time fields keep ISO values and show them as people write them; the agent reads and writes what is shown.
+  const shownValue = (el) => {
+    const value = String(el.value === undefined ? el.textContent : el.value);
+    if (el.tagName !== 'INPUT' || !value) return value;
+    if (el.type === 'date') return value.replace(/^(\d{4})-(\d\d)-(\d\d)$/, '$2/$3/$1');
+    const time = el.type === 'time' && /^(\d\d):(\d\d)/.exec(value);
+    if (!time) return value;
+    return `${+time[1] % 12 || 12}:${time[2]} ${+time[1] < 12 ? 'AM' : 'PM'}`;
+  };
+  const storedValue = (el, text) => {
+    const date = el.type === 'date' && /^(\d{1,2})\/(\d{1,2})\/(\d{4})$/.exec(text);
+    if (date) return `${date[3]}-${date[1].padStart(2, '0')}-${date[2].padStart(2, '0')}`;
+    const time = el.type === 'time' && /^(\d{1,2}):(\d\d)\s*([ap])m?$/i.exec(text);
+    if (!time) return text;
+    const hour = +time[1] % 12 + (time[3].toLowerCase() === 'p' ? 12 : 0);
+    return `${String(hour).padStart(2, '0')}:${time[2]}`;
+  };
+
+  const stateOf = (el) => {
+    if (el.checked === true || (el.tagName === 'OPTION' && el.selected)) return true;
+    for (const name of ['aria-checked', 'aria-selected', 'aria-pressed', 'aria-expanded'])
+      if (el.getAttribute(name) === 'true') return true;
+    return /(^|[\s-])(active|selected|checked)(\s|$)/.test(el.getAttribute('class') || '');
+  };
+
+  const scrollable = (el) => {
+    const extra = el.scrollHeight - el.clientHeight;
+    if (extra < 4 || el.clientHeight < 12) return false;
+    if (el === document.scrollingElement) return getComputedStyle(el).overflowY !== 'hidden';
+    if (el.tagName === 'TEXTAREA') return true;
+    const o = getComputedStyle(el).overflowY;
+    return o === 'auto' || o === 'scroll';
+  };
+
+  const contains = (el, other) => {
+    for (let n = other; n; n = n.parentNode || n.host) if (n === el) return true;
+    return false;
+  };
+  const deepestAt = (x, y) => {
+    let found = document.elementFromPoint(x, y);
+    while (found && found.shadowRoot) {
+      const inner = found.shadowRoot.elementFromPoint(x, y);
+      if (!inner || inner === found) break;
+      found = inner;
+    }
+    return found;
+  };
+  // A point counts as the element's own when the browser would deliver a click there to it, or to its label.
+  const owns = (el, x, y) => {
+    const found = deepestAt(x, y);
+    if (!found) return false;
+    if (contains(el, found)) return true;
+    return !!(el.labels && [...el.labels].some((l) => contains(l, found))) && !isNative(found);
+  };
+  const inView = (r) => r.right > 0 && r.bottom > 0 && r.left < innerWidth && r.top < innerHeight;
+  const middle = (r) => [
+    (Math.max(r.left, 0) + Math.min(r.right, innerWidth)) / 2,
+    (Math.max(r.top, 0) + Math.min(r.bottom, innerHeight)) / 2,
+  ];
+  const clipped = (el) => {
+    const r = el.getBoundingClientRect();
+    for (let p = el.parentElement; p && p !== document.documentElement; p = p.parentElement) {
+      if (p.scrollHeight > p.clientHeight + 2 && getComputedStyle(p).overflowY !== 'visible') {
+        const b = p.getBoundingClientRect();
+        if (r.top + r.height / 2 < b.top || r.top + r.height / 2 > b.bottom) return true;
+      }
+    }
+    return false;
+  };
+
+  const observe = (exclude) => {
+    const nodes = [], texts = [], scrollers = [];
+    const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
+    const active = document.activeElement;
+    let visited = 0, truncated = false;
+    targetPoints = new Map();
+
+    const emit = (list, el, rect, text, bits, kind, target) => {
+      const id = idOf(el);
+      if (target) targetPoints.set(id, target);
+      list.push({ el, id, rect, text: text.slice(0, MAX_TEXT), bits, kind });
+    };
+
+    // Returns what can be read below el, outside nodes of their own (for a container's own text), and whether there are nodes.
+    const walk = (el, inside) => {
+      if (++visited > MAX_VISITED) { truncated = true; return ['', 0, null]; }
+      if (SKIP.has(el.tagName) || skipped.has(el)) return ['', 0, null];
+      const style = getComputedStyle(el);
+      if (style.display === 'none') return ['', 0, null];
+      const rect = el.getBoundingClientRect();
+      const before = texts.length;
+      const shown = style.visibility !== 'hidden' && rect.width > 0 && rect.height > 0 && +style.opacity > 0.01;
+      if (el !== document.body && scrollable(el)) scrollers.push(el);
+      const bits = reacts(el);
+      const native = isNative(el);
+      const mine = native || (bits & (CLICK | DOUBLE | HOVER)) !== 0 ||
+        (style.cursor === 'pointer' && el.parentElement && getComputedStyle(el.parentElement).cursor !== 'pointer');
+      const structural = el === document.body || el === document.documentElement;
+      const taken = mine && !structural && shown && !style.cursor.endsWith('-resize');
+      let text = '', readable = '', inner = 0, firstLeaf = null;
+      const atom = el.tagName === 'SELECT' || el.tagName === 'TEXTAREA' || el.tagName === 'svg' && taken;
+      if (!atom) {
+        const own = shown ? directText(el) : '';
+        for (const root of el.shadowRoot ? [el.shadowRoot, el] : [el]) {
+          for (const child of root.children) {
+            const [t, n, leaf] = walk(child, inside || (taken && native));
+            inner += n;
+            if (t) text += (text ? ' ' : '') + t;
+            if (leaf && !firstLeaf) firstLeaf = leaf;
+          }
+        }
+        if (own) { text = text ? own + ' ' + text : own; firstLeaf = el; }
+        if (own && !inside && !taken && !structural) {
+          const label = el.closest('label');
+          const merged = label && (label.control || null);
+          if (!merged) emit(texts, el, rect, own, bits, 'text', null);
+        }
+      }
+      readable = squash(text).slice(0, MAX_CONTEXT);
+      if (el.tagName === 'INPUT' && (el.type === 'submit' || el.type === 'button')) readable = el.value;
+      if (taken && !(inside && !native && !bits)) {
+        const merged = el.tagName === 'LABEL' && el.control;
+        if (!merged) {
+          if (inner === 0 || native) {
+            texts.length = before;
+            emit(nodes, el, rect, readable, bits, 'node', null);
+            return ['', inner + 1, firstLeaf];
+          }
+          const own = squash(text);
+          if (own) { emit(nodes, el, rect, own, bits, 'node', firstLeaf); return ['', inner + 1, firstLeaf]; }
+        }
+      }
+      return [shown ? readable : '', inner, firstLeaf];
+    };
+    if (elements.size > 4000) for (const [id, ref] of elements) if (!ref.deref()?.isConnected) elements.delete(id);
+    if (document.body) walk(document.body, false);
+
+    // A row is the nearest ancestor that says more than the node itself, and less than the whole page: the words of a
+    // table row or a list entry tell which of many equal icons is meant.
+    const rows = new Map(), all = nodes.concat(texts);
+    for (const n of all) {
+      const t = n.text || n.el.value || '';
+      for (let p = n.el.parentElement, up = 0; p && up < 6 && p !== document.body; p = p.parentElement, up++) {
+        const row = rows.get(p) || { text: '', count: 0 };
+        row.count++;
+        if (t && row.text.length <= MAX_CONTEXT) row.text += row.text ? ' ' + t : t;
+        rows.set(p, row);
+      }
+    }
+    const rowOf = (el, own) => {
+      for (let p = el.parentElement, up = 0; p && up < 6; p = p.parentElement, up++) {
+        const row = rows.get(p);
+        if (row && row.count >= all.length) return '';
+        if (row && row.text.length > own.length) return row.text.length <= MAX_CONTEXT ? row.text : '';
+      }
+      return '';
+    };
+
+    const out = [];
+    for (const n of all) {
+      const el = n.el, tag = el.tagName.toLowerCase();
+      let flags = 0;
+      if (n.kind === 'node') flags |= FLAG.interactive;
+      if (stateOf(el)) flags |= FLAG.checked;
+      if (el === active) flags |= FLAG.focused;
+      if (el.disabled || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
+      if (n.bits & DOUBLE) flags |= FLAG.dblclick;
+      if (n.bits & HOVER) flags |= FLAG.hover;
+      if (isEditable(el)) flags |= el.readOnly ? FLAG.readonly : FLAG.editable;
+      if (el.multiple && tag === 'select') flags |= FLAG.multiple;
+      const target = targetPoints.get(n.id) || el;
+      const r = target === el ? n.rect : target.getBoundingClientRect();
+      if (!inView(r)) flags |= FLAG.offscreen;
+      else if (owns(el, ...middle(r))) flags |= FLAG.hit;
+      else if (clipped(el)) flags |= FLAG.offscreen;
+      let value = null, options = null;
+      if (tag === 'select') {
+        options = [...el.options].slice(0, MAX_OPTIONS).map((o) => squash(o.textContent).slice(0, MAX_TEXT));
+        value = [...el.selectedOptions].map((o) => squash(o.textContent)).join('\n').slice(0, MAX_TEXT);
+      } else if (flags & (FLAG.editable | FLAG.readonly)) {
+        value = shownValue(el).slice(0, MAX_TEXT);
+      }
+      const style = n.kind === 'node' ? getComputedStyle(el) : null;
+      let color = '';
+      if (style) color = el instanceof SVGElement ? style.fill : style.backgroundColor;
+      out.push([n.id, tag, el.type || el.getAttribute('role') || '', n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
+        rowOf(el, n.text), value, options, r.left, r.top, r.width, r.height, flags, color]);
+    }
+    const root = document.scrollingElement || document.documentElement;
+    if (root && scrollable(root) && !scrollers.includes(root)) scrollers.push(root);
+    const up = scrollers.some((s) => s.scrollTop > 1);
+    const down = scrollers.some((s) => s.scrollTop + s.clientHeight < s.scrollHeight - 1);
+    globalThis.__webgym_observer.scrollers = scrollers;
+    return {
+      url: location.href, title: document.title, width: innerWidth, height: innerHeight,
+      up, down, scroll: root && root.scrollHeight > innerHeight ? root.scrollTop / (root.scrollHeight - innerHeight) : 0,
+      focused: active && active !== document.body ? (isEditable(active) ? 2 : 1) : 0, truncated, nodes: out,
+    };
+  };
+
+  // Where to click for a node: brought into view if it has to be, and tested, since the page may have moved since.
+  const locate = (id) => {
+    const el = elementOf(id);
+    if (!el) return { error: 'gone' };
+    let target = targetPoints.get(id);
+    if (!target || !target.isConnected) target = el;
+    const attempt = () => {
+      const r = target.getBoundingClientRect();
+      if (r.width <= 0 || r.height <= 0) return null;
+      if (inView(r)) {
+        const [x, y] = middle(r);
+        if (owns(el, x, y)) return { x, y };
+        for (const [fx, fy] of [[0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8], [0.05, 0.5]]) {
+          const px = r.left + r.width * fx, py = r.top + r.height * fy;
+          if (px >= 0 && py >= 0 && px < innerWidth && py < innerHeight && owns(el, px, py)) return { x: px, y: py };
+        }
+      }
+      return null;
+    };
+    const found = attempt();
+    if (found) return found;
+    target.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
+    return attempt() || { error: 'covered' };
+  };
+
+  const scroll = (direction) => {
+    const list = globalThis.__webgym_observer.scrollers.filter((s) => s.isConnected && (direction < 0
+      ? s.scrollTop > 1 : s.scrollTop + s.clientHeight < s.scrollHeight - 1));
+    if (!list.length) return false;
+    list.sort((a, b) => b.clientWidth * b.clientHeight - a.clientWidth * a.clientHeight);
+    list[0].scrollBy({ top: direction * Math.max(20, list[0].clientHeight * 0.8), behavior: 'instant' });
+    return true;
+  };
+
+  // Puts the caret into a field with all of it selected, so that what is typed replaces what was there.
+  const selectAll = (id) => {
+    const el = elementOf(id);
+    if (!el) return false;
+    el.focus({ preventScroll: true });
+    if (el.select) el.select();
+    else { const range = document.createRange(); range.selectNodeContents(el); const s = getSelection(); s.removeAllRanges(); s.addRange(range); }
+    return document.activeElement === el;
+  };
+
+  const setValue = (el, value) => {
+    const proto = el.tagName === 'TEXTAREA' ? HTMLTextAreaElement.prototype : HTMLInputElement.prototype;
+    Object.getOwnPropertyDescriptor(proto, 'value').set.call(el, value);
+    el.dispatchEvent(new Event('input', { bubbles: true }));
+    el.dispatchEvent(new Event('change', { bubbles: true }));
+  };
+  // Date, time and colour fields take no text from the keyboard as it is written; their value is set as a picker would.
+  const PICKERS = new Set(['date', 'time', 'datetime-local', 'month', 'week', 'color']);
+  const prepareTyping = (id, text) => {
+    const el = elementOf(id);
+    if (!el) return 'gone';
+    if (el.tagName === 'INPUT' && PICKERS.has(el.type)) {
+      setValue(el, storedValue(el, text));
+      return el.value ? 'set' : 'not a value for this field';
+    }
+    return selectAll(id) ? 'type' : 'unfocusable';
+  };
+  const clear = (id) => selectAll(id) && document.execCommand('delete');
+
+  const choose = (id, text) => {
+    const el = elementOf(id);
+    if (!el || el.tagName !== 'SELECT') return false;
+    const wanted = squash(text).toLowerCase();
+    const options = [...el.options].filter((o) => !o.disabled);
+    const option = options.find((o) => squash(o.textContent) === text) ||
+      options.find((o) => squash(o.textContent).toLowerCase() === wanted);
+    if (!option) return false;
+    el.focus({ preventScroll: true });
+    option.selected = true;
+    el.dispatchEvent(new Event('input', { bubbles: true }));
+    el.dispatchEvent(new Event('change', { bubbles: true }));
+    return true;
+  };
+
+  globalThis.__webgym_observer = { observe, locate, scroll, selectAll, prepareTyping, clear, choose, scrollers: [] };
+})();

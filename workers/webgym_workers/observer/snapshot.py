@@ -1,0 +1,117 @@
+"""What the observer script read off a page: typed, with nothing but plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+from importlib.resources import files
+from typing import Any
+
+from webgym.errors import ProtocolError
+
+__all__ = ["Node", "NodeFlag", "PageSnapshot", "observe_expression", "observer_script"]
+
+
+class NodeFlag(IntFlag):
+    """State of a node, as the observer script numbers it."""
+
+    INTERACTIVE = 1
+    CHECKED = 2
+    FOCUSED = 4
+    DISABLED = 8
+    HIT = 16
+    """A click at the node's middle would reach the node."""
+    OFFSCREEN = 32
+    """Outside the viewport or scrolled out of its container; an action scrolls it into view first."""
+    DBLCLICK = 64
+    HOVER = 128
+    EDITABLE = 256
+    MULTIPLE = 512
+    READONLY = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One element of the page, geometry in CSS pixels of the viewport."""
+
+    id: int
+    tag: str
+    type: str
+    text: str
+    label: str
+    attributes: str
+    context: str
+    value: str | None
+    options: tuple[str, ...] | None
+    x: float
+    y: float
+    width: float
+    height: float
+    flags: NodeFlag
+    color: str
+
+    @property
+    def caption(self) -> str:
+        """What a person would call the node: its text, else its label, else its value if that is no free text."""
+        return self.text or self.label or ("" if self.flags & NodeFlag.EDITABLE else self.value or "")
+
+
+@dataclass(frozen=True, slots=True)
+class PageSnapshot:
+    """The page at one moment: interactive nodes first, each group in document order."""
+
+    url: str
+    title: str
+    width: int
+    height: int
+    can_scroll_up: bool
+    can_scroll_down: bool
+    scroll: float
+    focus: int
+    """0 nothing focused, 1 an element, 2 a text field."""
+    truncated: bool
+    nodes: tuple[Node, ...]
+
+    @classmethod
+    def parse(cls, raw: Any) -> PageSnapshot:
+        """Build a snapshot from the observer script's JSON.
+
+        Raises:
+            ProtocolError: the value is not what the script returns (a page tampered with it).
+        """
+        try:
+            nodes = tuple(
+                Node(
+                    int(n[0]), str(n[1]), str(n[2]), str(n[3]), str(n[4]), str(n[5]), str(n[6]),
+                    None if n[7] is None else str(n[7]),
+                    None if n[8] is None else tuple(map(str, n[8])),
+                    float(n[9]), float(n[10]), float(n[11]), float(n[12]), NodeFlag(n[13]), str(n[14]),
+                )
+                for n in raw["nodes"]
+            )  # fmt: skip
+            return cls(
+                str(raw["url"]),
+                str(raw["title"]),
+                int(raw["width"]),
+                int(raw["height"]),
+                bool(raw["up"]),
+                bool(raw["down"]),
+                float(raw["scroll"]),
+                int(raw["focused"]),
+                bool(raw["truncated"]),
+                nodes,
+            )
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ProtocolError(f"the page's observer script answered nonsense: {error!r}") from error
+
+
+def observer_script() -> str:
+    """The script to install at document start in every page."""
+    return (files("webgym_workers.observer") / "observe.js").read_text(encoding="utf-8")
+
+
+def observe_expression(exclude: str = "") -> str:
+    """JavaScript that reads the page, without the elements that the CSS selector ``exclude`` matches."""
+    import json
+
+    return f"__webgym_observer.observe({json.dumps(exclude)})"

@@ -1,0 +1,88 @@
+"""What a task is. A task runs no browser: it names a page, and judges what the page says."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+__all__ = ["Goal", "Outcome", "Task"]
+
+Json = Any
+"""Anything that JSON can say."""
+
+
+class Goal(NamedTuple):
+    """The instruction of one episode."""
+
+    text: str
+    emphasised: tuple[str, ...] = ()
+    """Parts that the page sets off (bold); they count like quoted parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the task says of the page after a step."""
+
+    reward: float = 0.0
+    """Reward since the step before."""
+    done: bool = False
+    """The episode has ended by the task's own rule (Gymnasium's ``terminated``)."""
+    success: bool = False
+    """Whether the goal is reached; meaningful with ``done``."""
+
+
+class Task(ABC):
+    """A family of episodes on one kind of page.
+
+    Subclass it, name it in a manifest as ``module:Class`` (or register it in the entry-point group ``webgym.tasks``),
+    and everything else is done for you: a browser, the observation, the actions. A task has no state of its own
+    between episodes; one instance serves one browser.
+
+    Args:
+        **params: ``task.params`` of the manifest. Override ``__init__`` with named arguments to take some.
+    """
+
+    max_steps: ClassVar[int] = 16
+    """Steps after which an episode is truncated, unless the manifest says otherwise."""
+    viewport: ClassVar[tuple[int, int]] = (800, 600)
+    """Width and height of the page, CSS pixels."""
+    exclude: ClassVar[str] = ""
+    """CSS selector of elements that the agent must not see (a scoreboard, the printed instruction)."""
+    probe: ClassVar[str] = "null"
+    """JavaScript expression, evaluated after each step in the same round trip; its JSON goes to :meth:`judge`."""
+
+    @abstractmethod
+    def start_page(self, seed: int) -> str:
+        """The URL at which the episode of this seed starts (``https:``, ``file:``, ``data:``)."""
+
+    @abstractmethod
+    def judge(self, probe: Json) -> Outcome:
+        """Reward and end, from what :attr:`probe` said of the page."""
+
+    def goal(self, seed: int) -> Goal | str:
+        """The instruction of this seed's episode, for pages that do not carry their own (see :meth:`setup`)."""
+        return ""
+
+    def setup(self, seed: int) -> str:
+        """JavaScript run once the page has loaded, to deal the episode of this seed.
+
+        When it returns an object ``{goal, emphasised}``, that is the episode's goal; otherwise :meth:`goal` is.
+        A page that can deal episode after episode without being loaded again keeps one :meth:`start_page`.
+        """
+        return "null"
+
+    def init_script(self) -> str:
+        """JavaScript installed at document start in each page of the episode."""
+        return ""
+
+    @property
+    def allowed_sites(self) -> tuple[str, ...]:
+        """Hosts the page may talk to, for ``browser.egress: TaskSites``."""
+        return ()
+
+
+def js(value: Json) -> str:
+    """A Python value as a JavaScript literal."""
+    return json.dumps(value)
