@@ -1,0 +1,231 @@
+"""The Q-network over (kind, node, text): one encoder for all nodes, a pooled context, cheap pair scores.
+
+What the shape buys. A flat network has to learn the same thing once per position on the page; a shared
+encoder learns it once, and a pooled context (mean and max over the nodes, the goal, the texts) mixed back
+into every node lets one node know of the others. A text action ties a text to a node by a bilinear score plus
+a small MLP over how the text fits the node, whose first layer is factorised (pair + node + text), so that
+nothing of shape (batch, nodes, texts, hidden) is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+from webgym.errors import ProtocolError
+from webgym.schema import GLOBAL_KINDS, NODE_KINDS, TEXT_KINDS, Schema
+
+__all__ = [
+    "PolicyNetwork",
+    "infer",
+    "load_parameters",
+    "mask_invalid",
+    "parameters_of",
+    "to_tensors",
+]
+
+_HEAD_SCALE = 0.1
+"""Heads start small: first values near zero keep early bootstrap targets from chasing noise."""
+
+
+class PolicyNetwork(nn.Module):
+    """Q values of every flat action of a schema.
+
+    Args:
+        schema: sizes of observation and action space.
+        hidden_size: width of node embeddings and context.
+        dueling: Q = V + A - mean of A over the valid actions (Wang et al. 2016, with the mean restricted to
+            what can be done); otherwise Q = A.
+        seed: initial weights are a function of it alone; the global random state is left as it was.
+        pair_size: width of the bilinear score and of the pair MLP.
+    """
+
+    def __init__(
+        self, schema: Schema, hidden_size: int = 64, dueling: bool = True, seed: int = 0, pair_size: int = 16
+    ) -> None:
+        super().__init__()
+        self.schema = schema
+        self.hidden_size = hidden_size
+        self.dueling = dueling
+        self.pair_size = pair_size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._build()
+
+    def _build(self) -> None:
+        s, h, r = self.schema, self.hidden_size, self.pair_size
+        node_kinds, text_kinds, global_kinds = len(NODE_KINDS), len(TEXT_KINDS), len(GLOBAL_KINDS)
+        self.node_in = nn.Linear(s.node_features + s.pair_features, h)
+        self.node_hidden = nn.Linear(h, h)
+        self.text_in = nn.Linear(s.text_features + s.pair_features, h)
+        context_inputs = 3 * h + s.goal_features
+        if s.frame is not None:
+            self.stem: _FrameStem | None = _FrameStem(s.frame, h)
+            context_inputs += h
+        else:
+            self.stem = None
+        self.context = nn.Linear(context_inputs, h)
+        self.mix_node = nn.Linear(h, h)
+        self.mix_context = nn.Linear(h, h, bias=False)
+        self.page = nn.Linear(3 * h, h)
+        # One matrix product each for everything that is read off a node, a text, the page.
+        self._node_split = (node_kinds, text_kinds, text_kinds * r, r)
+        self._text_split = (text_kinds, r, r)
+        self.node_head = nn.Linear(h, sum(self._node_split))
+        self.text_head = nn.Linear(h, sum(self._text_split))
+        self.pair_in = nn.Linear(s.pair_features, r, bias=False)
+        self.pair_out = nn.Linear(r, text_kinds, bias=False)
+        self.page_head = nn.Linear(h, global_kinds + 1)
+        with torch.no_grad():
+            self.page_head.weight.mul_(_HEAD_SCALE)
+            self.pair_out.weight.mul_(_HEAD_SCALE)
+            self.node_head.weight[: node_kinds + text_kinds].mul_(_HEAD_SCALE)
+            self.text_head.weight[:text_kinds].mul_(_HEAD_SCALE)
+            # The bilinear score is a product of two of these rows.
+            self.node_head.weight[node_kinds + text_kinds : -r].mul_(_HEAD_SCALE**0.5)
+            self.text_head.weight[text_kinds:-r].mul_(_HEAD_SCALE**0.5)
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
+        """Q values, float (B, actions), in the schema's flat order; invalid actions are *not* masked.
+
+        Args:
+            observation: the schema's fields with a batch axis; masks of any dtype. ``action_mask`` may be
+                left out: the dueling mean is then over all actions.
+        """
+        dom, text, pair = observation["dom"], observation["text"], observation["pair"]
+        batch, nodes = dom.shape[:2]
+        texts, r = text.shape[1], self.pair_size
+        mask = observation["node_mask"].to(dom.dtype).unsqueeze(-1)
+
+        node = F.relu(self.node_in(torch.cat((dom, pair.amax(2)), -1)))
+        node = F.relu(self.node_hidden(node))
+        words = F.relu(self.text_in(torch.cat((text, pair.amax(1)), -1)))
+        share = mask / mask.sum(1, keepdim=True).clamp_min(1.0)
+        inputs = [*_pool(node, mask, share), words.mean(1), observation["goal"]]
+        if self.stem is not None:
+            inputs.append(self.stem(observation["frame"]))
+        context = F.relu(self.context(torch.cat(inputs, -1)))
+        node = node + F.relu(self.mix_node(node) + self.mix_context(context).unsqueeze(1))
+        page = F.relu(self.page(torch.cat((*_pool(node, mask, share), context), -1)))
+
+        on_node, node_bias, query, node_part = self.node_head(node).split(self._node_split, -1)
+        text_bias, key, text_part = self.text_head(words).split(self._text_split, -1)
+        kinds = len(TEXT_KINDS)
+        query = query.reshape(batch, nodes, kinds, r).transpose(1, 2).reshape(batch, kinds * nodes, r)
+        bilinear = torch.bmm(query, key.transpose(1, 2)).view(batch, kinds, nodes, texts)
+        fit = F.relu(self.pair_in(pair) + node_part.unsqueeze(2) + text_part.unsqueeze(1))
+        fit = self.pair_out(fit).permute(0, 3, 1, 2)
+        bias = node_bias.transpose(1, 2).unsqueeze(3) + text_bias.transpose(1, 2).unsqueeze(2)
+        on_text = bilinear + fit + bias
+        on_page = self.page_head(page)
+
+        advantage = torch.cat(
+            (on_node.transpose(1, 2).flatten(1), on_text.flatten(1), on_page[:, :-1]),
+            -1,
+        )
+        if not self.dueling:
+            return advantage
+        offset: Tensor = on_page[:, -1:] - _valid_mean(advantage, observation.get("action_mask"))
+        return advantage + offset
+
+
+class _FrameStem(nn.Module):
+    """Convolutions over the frame, uint8 (B, 224, 224, 3) -> float (B, H); 4 million products a frame."""
+
+    def __init__(self, frame: tuple[int, int, int], hidden_size: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            # The first convolution tiles the frame without overlap: that is where the pixels are, so it is
+            # the cost.
+            nn.Conv2d(frame[2], 16, 8, stride=8),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, 3, stride=2),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        with torch.no_grad():
+            size = self.layers(torch.zeros(1, frame[2], frame[0], frame[1])).shape[1]
+        self.out = nn.Linear(size, hidden_size)
+
+    def forward(self, frame: Tensor) -> Tensor:
+        # NHWC bytes seen as NCHW are already in channels-last order: no copy but the one to float.
+        pixels = frame.permute(0, 3, 1, 2).to(self.out.weight.dtype) * (1.0 / 255.0)
+        hidden: Tensor = F.relu(self.out(self.layers(pixels)))
+        return hidden
+
+
+def _pool(node: Tensor, mask: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and max over the nodes that are there. Nodes are >= 0 (ReLU), so a masked 0 never wins the max."""
+    return (node * share).sum(1), (node * mask).amax(1)
+
+
+def _valid_mean(advantage: Tensor, action_mask: Tensor | None) -> Tensor:
+    """Mean over the valid actions, (B, 1); 0, not NaN, where no action is valid."""
+    if action_mask is None:
+        return advantage.mean(-1, keepdim=True)
+    valid = action_mask.to(advantage.dtype)
+    return (advantage * valid).sum(-1, keepdim=True) / valid.sum(-1, keepdim=True).clamp_min(1.0)
+
+
+def mask_invalid(q: Tensor, action_mask: Tensor) -> Tensor:
+    """``q`` (B, actions) with -inf where ``action_mask`` is 0."""
+    return q.masked_fill(action_mask == 0, -torch.inf)
+
+
+def to_tensors(
+    batch: Mapping[str, NDArray[Any]], device: torch.device | None = None, non_blocking: bool = False
+) -> dict[str, Tensor]:
+    """Tensors of a batch of observations, sharing memory with it on the CPU; float16 becomes float32."""
+    tensors = {}
+    for name, array in batch.items():
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if device is not None and device.type != "cpu":
+            tensor = tensor.to(device, non_blocking=non_blocking)
+        tensors[name] = tensor.float() if tensor.dtype == torch.float16 else tensor
+    return tensors
+
+
+@torch.inference_mode()
+def infer(network: PolicyNetwork, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    """Q values of a batch of observations, float32 (B, actions), invalid actions not masked."""
+    device = next(network.parameters()).device
+    q: NDArray[np.float32] = network(to_tensors(batch, device)).float().cpu().numpy()
+    return q
+
+
+def parameters_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
+    """A copy of a module's parameters, float32 by name, as the parameter store and checkpoints carry them."""
+    return {
+        name: tensor.detach().to("cpu", torch.float32, copy=True).numpy()
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def load_parameters(module: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
+    """Copies parameters into a module, all or nothing.
+
+    Raises:
+        ProtocolError: a parameter is missing, unknown, of another shape, or not finite.
+    """
+    own = module.state_dict()
+    if own.keys() != state.keys():
+        odd = sorted(own.keys() ^ state.keys())
+        raise ProtocolError(f"the parameters do not fit this network: {', '.join(odd[:4])} on one side only")
+    for name, tensor in own.items():
+        if tuple(tensor.shape) != tuple(state[name].shape):
+            raise ProtocolError(
+                f"the parameter {name} has shape {tuple(state[name].shape)}, this network's has"
+                f" {tuple(tensor.shape)}; was policy.hiddenSize changed?"
+            )
+        if not np.isfinite(state[name]).all():
+            raise ProtocolError(f"the parameter {name} holds values that are not finite")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(torch.from_numpy(np.array(state[name], dtype=np.float32)))
