@@ -1,0 +1,418 @@
+"""Child processes that never outlive their parent, watched without polling, restarted with backoff.
+
+Three things together keep a machine clean however the parent ends:
+
+* Linux kills the child with SIGKILL the moment its parent is gone (``PR_SET_PDEATHSIG``). SIGKILL and not
+  SIGTERM: it also ends a child that hangs, and what a learner loses by it is bounded by its last checkpoint.
+* The child's stdin is a pipe whose writing end only the parent holds. Where there is no ``PR_SET_PDEATHSIG``
+  our own programs see end-of-file on it and leave (:func:`webgym.program.watch_lifeline`).
+* A child leads its own process group, and whatever is left of the group is killed when its leader ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from webgym.errors import ExitCode, RunError
+
+__all__ = ["Exit", "ManagedProcess", "ProcessState", "RestartPolicy", "describe_exit", "drain_all"]
+
+logger = logging.getLogger(__name__)
+
+LIFELINE_VARIABLE = "WEBGYM_LIFELINE"
+"""Set for children: their stdin is a lifeline. Without it stdin is nothing special (a terminal, /dev/null).
+"""
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.PyDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+_live_groups: set[int] = set()
+"""Process groups led by children that have not been reaped: their numbers cannot have been reused yet."""
+
+
+@atexit.register
+def _kill_live_groups() -> None:
+    for group in list(_live_groups):
+        _kill_group(group)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def describe_exit(code: int) -> str:
+    """Words for an exit status: signals, exit codes of ours, and 128+n as a shell or a container reports
+    them.
+
+    >>> describe_exit(-9)
+    'killed by SIGKILL'
+    >>> describe_exit(137)
+    'exit 137 (SIGKILL; out of memory if nobody sent it)'
+    >>> describe_exit(2)
+    'exit 2 (usage)'
+    """
+    if code < 0:
+        return f"killed by {_signal_name(-code)}"
+    if code == 128 + signal.SIGKILL:
+        return "exit 137 (SIGKILL; out of memory if nobody sent it)"
+    if code in ExitCode.__members__.values():
+        return f"exit {code} ({ExitCode(code).name.lower().replace('_', ' ')})"
+    if 128 < code < 128 + signal.NSIG:
+        return f"exit {code} ({_signal_name(code - 128)})"
+    return f"exit {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How one incarnation of a child ended."""
+
+    code: int
+    """As :attr:`subprocess.Popen.returncode`: negative for a signal."""
+    reason: str
+    """For people: :func:`describe_exit`, and the child's last word where it left one."""
+    seconds: float
+    """How long it ran."""
+    time: float
+    """When it ended, Unix time."""
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """When a child that ended is started again.
+
+    Delays grow with the failures inside the window, so a child that fails now and then is back at once while
+    one that cannot start does not burn the machine.
+    """
+
+    max_failures: int = 5
+    """More failures than this within the window end it for good. 0: never restarted."""
+    window_seconds: float = 60.0
+    initial_delay: float = 0.2
+    """Seconds before the first restart; doubled for each further failure inside the window."""
+    max_delay: float = 10.0
+    final_codes: frozenset[int] = frozenset({ExitCode.OK, ExitCode.USAGE, ExitCode.DIVERGED})
+    """Exit codes that trying again cannot change."""
+
+    @classmethod
+    def never(cls) -> RestartPolicy:
+        """Whatever happens, the first exit is the last."""
+        return cls(max_failures=0)
+
+    def delay(self, failures: Iterable[float], now: float) -> float | None:
+        """Seconds to wait before the next start, or None to give up.
+
+        Args:
+            failures: times of all failures so far, the one just seen included (any one clock, seconds).
+            now: the same clock now.
+        """
+        recent = sum(1 for t in failures if now - t <= self.window_seconds)
+        if recent > self.max_failures:
+            return None
+        return float(min(self.max_delay, self.initial_delay * 2 ** max(0, recent - 1)))
+
+
+class ProcessState(Enum):
+    """Where a :class:`ManagedProcess` stands."""
+
+    NEW = "new"
+    RUNNING = "running"
+    BACKOFF = "backoff"
+    """Failed, and will be started again."""
+    FINISHED = "finished"
+    """Ended with exit 0, or was asked to."""
+    FAILED = "failed"
+    """Ended for good; :attr:`ManagedProcess.failure` says why."""
+
+
+class ManagedProcess:
+    """One child program: started, watched, restarted, drained.
+
+    All methods belong to the event loop's thread, and that thread must live as long as the parent does:
+    Linux ties ``PR_SET_PDEATHSIG`` to the thread that started the child, not to the process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] | Callable[[], Sequence[int]] = (),
+        log: Path | None = None,
+        cwd: Path | None = None,
+        restart: RestartPolicy | None = None,
+        grace_seconds: float = 10.0,
+        last_word: Path | None = None,
+        on_exit: Callable[[ManagedProcess, Exit, float | None], None] | None = None,
+    ) -> None:
+        """Describe the child; :meth:`start` starts it.
+
+        Args:
+            name: for messages, such as ``worker-0``.
+            argv: program and arguments.
+            env: added to this process's environment.
+            pass_fds: descriptors the child inherits; a callable is asked anew before each start.
+            log: file that stdout and stderr are appended to; None sends both to this process's stderr.
+            cwd: working directory; None for this process's.
+            restart: None for :class:`RestartPolicy`'s defaults.
+            grace_seconds: how long :meth:`drain` waits between SIGTERM and SIGKILL.
+            last_word: the child's termination message file, quoted in :attr:`Exit.reason`.
+            on_exit: called after each exit with the process, how it ended, and the seconds until it is
+                started again (None: it is not).
+        """
+        self.name = name
+        self.argv = list(argv)
+        self.env = dict(env or {})
+        self.pass_fds = pass_fds
+        self.log = log
+        self.cwd = cwd
+        self.restart = restart or RestartPolicy()
+        self.grace_seconds = grace_seconds
+        self.last_word = last_word
+        self.on_exit = on_exit
+        self.state = ProcessState.NEW
+        self.restarts = 0
+        """How often it was started again after a failure."""
+        self.exits: deque[Exit] = deque(maxlen=64)
+        """How the latest incarnations ended, oldest first."""
+        self.failure = ""
+        """One line, set with :attr:`ProcessState.FAILED`."""
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._failures: deque[float] = deque(maxlen=max(1, self.restart.max_failures + 1))
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[Exit] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The running child's process id; None while there is none."""
+        return None if self._popen is None else self._popen.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether a child is running now."""
+        return self._popen is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ended for good."""
+        return self.state in (ProcessState.FINISHED, ProcessState.FAILED)
+
+    async def start(self) -> None:
+        """Start the child and watch it from now on.
+
+        Raises:
+            RunError: the program cannot be started at all (not found, not executable).
+        """
+        if self._task is not None:
+            raise RuntimeError(f"{self.name} was started before")
+        self._spawn()
+        self._task = asyncio.create_task(self._supervise(), name=f"process {self.name}")
+        self._task.add_done_callback(lambda _: self._clear())
+
+    async def wait(self) -> Exit:
+        """Wait until it has ended for good; how the last incarnation ended."""
+        if self._task is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return await asyncio.shield(self._task)
+
+    async def drain(self, grace_seconds: float | None = None) -> Exit | None:
+        """SIGTERM, a grace period, then SIGKILL for the group; no restart. Harmless when it has ended
+        already.
+
+        Returns:
+            How it ended, or None if it was never started.
+        """
+        if self._task is None:
+            return None
+        self._stopping.set()
+        if self._popen is not None:
+            # Only the leader: it ends its own children in the order that suits it.
+            self._popen.send_signal(signal.SIGTERM)
+        grace = self.grace_seconds if grace_seconds is None else grace_seconds
+        done, _ = await asyncio.wait({self._task}, timeout=grace)
+        if not done:
+            logger.warning("%s did not end within %.3g s of SIGTERM: killed", self.name, grace)
+            self.kill()
+        return await asyncio.shield(self._task)
+
+    def kill(self) -> None:
+        """SIGKILL the whole group at once; no restart."""
+        self._stopping.set()
+        if self._popen is not None:
+            _kill_group(self._popen.pid)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the child, if it is running."""
+        if self._popen is not None:
+            self._popen.send_signal(number)
+
+    def _spawn(self) -> None:
+        fds = self.pass_fds() if callable(self.pass_fds) else self.pass_fds
+        with contextlib.ExitStack() as stack, warnings.catch_warnings():
+            # From 3.12 on Python warns of forking with threads. The function run in the child makes one
+            # system call through a library bound beforehand: it takes no lock that another thread could have
+            # held.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            output = (
+                sys.stderr.fileno() if self.log is None else stack.enter_context(self.log.open("ab")).fileno()
+            )
+            try:
+                self._popen = subprocess.Popen(
+                    self.argv,
+                    env={**os.environ, **self.env, LIFELINE_VARIABLE: str(os.getpid())},
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.cwd,
+                    pass_fds=tuple(fds),
+                    process_group=0,
+                    preexec_fn=_die_with_parent(os.getpid()),
+                )
+            except OSError as e:
+                raise RunError(f"{self.name} cannot be started: {self.argv[0]}: {e.strerror or e}") from e
+        self._started = time.monotonic()
+        self.state = ProcessState.RUNNING
+        _live_groups.add(self._popen.pid)
+
+    async def _supervise(self) -> Exit:
+        while True:
+            ended = await self._watch()
+            delay = self._decide(ended)
+            if self.on_exit is not None:
+                self.on_exit(self, ended, delay)
+            if delay is None:
+                return ended
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
+            if self._stopping.is_set():
+                self.state = ProcessState.FINISHED
+                return ended
+            try:
+                self._spawn()
+            except RunError as e:
+                self.state, self.failure = ProcessState.FAILED, str(e)
+                return ended
+            self.restarts += 1
+
+    async def _watch(self) -> Exit:
+        """Wait for the running child to end, clear its group, reap it."""
+        popen = self._popen
+        assert popen is not None
+        try:
+            await _exited(popen)
+        finally:
+            code = self._clear()
+        reason = describe_exit(code)
+        if code > 0 and self.last_word is not None:
+            with contextlib.suppress(OSError):
+                word = self.last_word.read_text(errors="replace").strip()
+                if word:
+                    reason = f"{reason}: {word.splitlines()[0]}"
+        ended = Exit(code, reason, time.monotonic() - self._started, time.time())
+        self.exits.append(ended)
+        return ended
+
+    def _clear(self) -> int:
+        """Leave neither the child nor anything of its group; its exit code, 0 when there is none."""
+        popen, self._popen = self._popen, None
+        if popen is None:
+            return 0
+        # Before the leader is reaped its number cannot be another group's, so this hits only what it left.
+        _kill_group(popen.pid)
+        code = popen.wait()
+        _live_groups.discard(popen.pid)
+        if popen.stdin is not None:
+            popen.stdin.close()
+        return code
+
+    def _decide(self, ended: Exit) -> float | None:
+        if self._stopping.is_set() or ended.code == ExitCode.OK:
+            self.state = ProcessState.FINISHED
+            return None
+        now = time.monotonic()
+        self._failures.append(now)
+        final = ended.code in self.restart.final_codes
+        delay = None if final else self.restart.delay(self._failures, now)
+        if delay is None:
+            self.state = ProcessState.FAILED
+            times = sum(1 for t in self._failures if now - t <= self.restart.window_seconds)
+            often = f" for the {times}th time in {self.restart.window_seconds:.0f} s" if times > 3 else ""
+            self.failure = f"{self.name} ended{often}: {ended.reason}"
+        else:
+            self.state = ProcessState.BACKOFF
+        return delay
+
+
+async def drain_all(processes: Iterable[ManagedProcess], grace_seconds: float | None = None) -> None:
+    """Drain several at the same time."""
+    await asyncio.gather(*(p.drain(grace_seconds) for p in processes))
+
+
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
+    if _libc is None:
+        return None
+    libc = _libc
+
+    def in_child() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # It died before the line above: no signal will come.
+            os._exit(128 + signal.SIGKILL)
+
+    return in_child
+
+
+async def _exited(popen: subprocess.Popen[bytes]) -> None:
+    """Return once the child has ended; it stays a zombie for the caller to reap."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def resolve() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    if hasattr(os, "pidfd_open"):
+        try:
+            descriptor = os.pidfd_open(popen.pid)
+        except OSError:  # A kernel before 5.3, or a sandbox that forbids it.
+            pass
+        else:
+            loop.add_reader(descriptor, resolve)
+            try:
+                await future
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+            return
+
+    def wait() -> None:
+        popen.wait()
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            loop.call_soon_threadsafe(resolve)
+
+    threading.Thread(target=wait, name=f"wait for {popen.pid}", daemon=True).start()
+    await future
