@@ -82,7 +82,7 @@ class PrioritizedReplay:
         """Transitions, and observations, that fit."""
         if self.capacity < 2:
             raise ValueError(
-                f"a replay of {capacity_bytes} bytes is too small: one transition takes {observation + transition}"
+                f"a replay of {capacity_bytes} bytes is too small: one step takes {observation + transition}"
             )
         self._fields = {
             name: np.empty((self.capacity, *shape), dtype) for name, (shape, dtype) in shapes.items()
