@@ -272,6 +272,8 @@ class ManagedProcess:
             self._popen.send_signal(number)
 
     def _spawn(self) -> None:
+        if self.last_word is not None:
+            self.last_word.unlink(missing_ok=True)  # What an earlier incarnation said explains nothing now.
         fds = self.pass_fds() if callable(self.pass_fds) else self.pass_fds
         with contextlib.ExitStack() as stack, warnings.catch_warnings():
             # From 3.12 on Python warns of forking with threads. The function run in the child makes one

@@ -1,0 +1,108 @@
+"""What a run looks like from outside at one moment, as its programs tell it through Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Member", "Snapshot", "parse_snapshot"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """The latest heartbeat of one program."""
+
+    id: str
+    role: str = ""
+    pid: int = 0
+    time: float = 0.0
+    browsers: int = 0
+    """How many browsers it should have."""
+    alive: int = 0
+    """How many of them are alive."""
+    restarts: int = 0
+    """How many browsers and processes it has started anew."""
+    restarts_by_kind: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Numbers are None until somebody has told them."""
+
+    phase: str = "start"
+    reason: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The learner's progress: steps, episodes, success, loss, staleness, ..."""
+    members: tuple[Member, ...] = ()
+
+    def number(self, name: str) -> float | None:
+        """One of the learner's numbers."""
+        return self.numbers.get(name)
+
+    @property
+    def browsers(self) -> int:
+        """Browsers that should be there."""
+        return sum(m.browsers for m in self.members)
+
+    @property
+    def alive(self) -> int:
+        """Browsers that are there."""
+        return sum(m.alive for m in self.members)
+
+
+def parse_snapshot(
+    control: Mapping[bytes | str, bytes | str],
+    progress: Mapping[bytes | str, bytes | str],
+    members: Mapping[bytes | str, bytes | str],
+) -> Snapshot:
+    """Make sense of the three hashes; whatever is damaged or of another kind is left out."""
+    state = {_text(k): _json(v, _text(v)) for k, v in control.items()}
+    numbers: dict[str, float] = {}
+    for key, raw in progress.items():
+        value = _json(raw, None)
+        if isinstance(value, int | float):
+            numbers[_text(key)] = float(value)
+    return Snapshot(
+        phase=str(state.get("phase") or "start"),
+        reason=str(state.get("reason") or ""),
+        numbers=numbers,
+        members=tuple(
+            sorted((_member(_text(k), _json(v, {})) for k, v in members.items()), key=lambda m: m.id)
+        ),
+    )
+
+
+def _member(id: str, value: Any) -> Member:
+    if not isinstance(value, dict):
+        return Member(id)
+    restarts = value.get("restarts", 0)
+    by_kind: dict[str, int] = {}
+    if isinstance(restarts, dict):
+        by_kind = {str(k): int(v) for k, v in restarts.items() if isinstance(v, int | float)}
+    return Member(
+        id=id,
+        role=str(value.get("role", "")),
+        pid=_int(value.get("pid")),
+        time=float(value["time"]) if isinstance(value.get("time"), int | float) else 0.0,
+        browsers=_int(value.get("browsers")),
+        alive=_int(value.get("alive")),
+        restarts=sum(by_kind.values()) if by_kind else _int(restarts),
+        restarts_by_kind=by_kind,
+    )
+
+
+def _int(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _json(value: bytes | str, default: Any) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return default

@@ -1,0 +1,381 @@
+"""Watches over one run on this machine: starts its programs, follows their progress, ends them in good
+order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import psutil
+
+from webgym.errors import ExitCode, WebGymError
+from webgym.process import Exit, ManagedProcess, ProcessState, RestartPolicy, drain_all
+from webgym.program import ProgramContext
+from webgym.run.live import View
+from webgym.run.snapshot import Snapshot
+from webgym.run.tree import adopt_orphans, kill_descendants, reap_orphans, tree_memory
+from webgym.rundir import RunDirectory
+
+__all__ = ["Limits", "Link", "Outcome", "Programs", "Supervisor"]
+
+logger = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """The run's Redis, as the supervisor needs it."""
+
+    @property
+    def url(self) -> str:
+        """What programs connect to."""
+
+    @property
+    def pids(self) -> Collection[int]:
+        """Processes of ours that serve it."""
+
+    async def snapshot(self) -> Snapshot:
+        """The run now. Raises OSError or WebGymError while the server cannot be reached."""
+
+    async def lost(self) -> str:
+        """Returns, with the reason, only when the server is gone for good."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Command lines of what the supervisor starts."""
+
+    worker: Sequence[str]
+    learner: Sequence[str]
+    workers: int = 1
+
+    @classmethod
+    def installed(cls, *, workers: int = 1, learner_arguments: Sequence[str] = ()) -> Programs:
+        """This installation's own programs."""
+        webgym = (sys.executable, "-P", "-m", "webgym")
+        return cls((*webgym, "worker"), (*webgym, "learner", *learner_arguments), workers)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the supervisor waits for what, in seconds."""
+
+    poll: float = 0.5
+    """Between two looks at the run."""
+    learner_grace: float = 30.0
+    """For the learner to write its checkpoint after SIGTERM."""
+    worker_grace: float = 15.0
+    """For a worker to end its browsers after SIGTERM."""
+    unreachable: float = 60.0
+    """Until a server that does not answer counts as lost."""
+    training: float | None = None
+    """Longest training; the learner's own budget should end it before. None: no limit."""
+    evaluation: float | None = None
+    """Longest evaluation, likewise."""
+    total: float | None = None
+    """Longest run altogether."""
+
+
+@dataclass
+class Outcome:
+    """How a run ended, and what happened meanwhile."""
+
+    code: int = ExitCode.OK
+    stop_reason: str = ""
+    """One or a few words: done, interrupted, broker lost, learner failed, ..."""
+    message: str = ""
+    """One line for the user when something went wrong."""
+    seconds: float = 0.0
+    restarts: dict[str, int] = field(default_factory=dict)
+    """What was started anew, and how often: learner, worker, browser, ..."""
+    events: list[str] = field(default_factory=list)
+    """What a person should know, in order."""
+    peak_memory_bytes: int = 0
+    last: Snapshot = field(default_factory=Snapshot)
+    """The last look at the run."""
+
+
+class Supervisor:
+    """Runs the programs of one run to their end.
+
+    The learner decides when training is over; the supervisor ends a run only when it has to: on request,
+    when a part is lost for good, or when a budget has been overrun by far.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        link: Link,
+        view: View,
+        programs: Programs,
+        *,
+        uid: str | None = None,
+        limits: Limits | None = None,
+        restart: RestartPolicy | None = None,
+    ) -> None:
+        """Prepare; :meth:`run` starts.
+
+        Args:
+            directory: the run's folder; holds the manifest that programs read.
+            link: the run's Redis.
+            view: where progress is shown.
+            programs: what to start.
+            uid: identity in Redis; None for the folder's own.
+            limits: how long to wait for what.
+            restart: when a program that failed is started again.
+        """
+        self._directory = directory
+        self._link = link
+        self._view = view
+        self._limits = limits or Limits()
+        self._outcome = Outcome()
+        self._wishes = 0
+        self._wished = asyncio.Event()
+        self._insisted = asyncio.Event()
+        self._winding_down = False
+        self._member_restarts: dict[tuple[str, int], dict[str, int]] = {}
+        self._learner = self._program("learner-0", programs.learner, uid, self._limits.learner_grace, restart)
+        self._workers = [
+            self._program(f"worker-{i}", programs.worker, uid, self._limits.worker_grace, restart)
+            for i in range(programs.workers)
+        ]
+
+    def interrupt(self) -> None:
+        """First call: end the run in good order. Second call: at once."""
+        self._wishes += 1
+        self._wished.set()
+        if self._wishes > 1:
+            self._insisted.set()
+
+    async def run(self) -> Outcome:
+        """Start everything, wait for the end, leave no process behind."""
+        started = time.monotonic()
+        before = frozenset(c.pid for c in psutil.Process().children())
+        adopt_orphans()
+        watcher = asyncio.create_task(self._watch(before), name="watch the run")
+        try:
+            for process in (*self._workers, self._learner):
+                await process.start()
+            await self._until_over(watcher)
+            await self._wind_down()
+            await self._look_once_more()
+        except WebGymError as e:
+            self._end(e.exit_code, "cannot start", str(e))
+        finally:
+            watcher.cancel()
+            for process in (*self._workers, self._learner):
+                process.kill()
+            await asyncio.gather(*(p.drain(0) for p in (*self._workers, self._learner)))
+            strays = kill_descendants(spare=before | frozenset(self._link.pids))
+            if strays:
+                logger.warning("killed what programs left behind: %s", ", ".join(strays))
+        outcome = self._outcome
+        outcome.seconds = time.monotonic() - started
+        outcome.restarts = self._restarts()
+        return outcome
+
+    # ---- while it runs ----
+
+    async def _until_over(self, watcher: asyncio.Task[tuple[str, str]]) -> None:
+        """Return when the run has to end, the reason noted in the outcome."""
+
+        def task(awaitable: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+            return asyncio.create_task(awaitable)
+
+        wish = task(self._wished.wait())
+        lost = task(self._link.lost())
+        learner = task(self._learner.wait())
+        workers = task(self._workers_gone())
+        tasks = {wish, lost, learner, workers, watcher}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not done & {wish, lost}:
+                # Programs notice a dead server as fast as we do: its death is the reason, not theirs.
+                await asyncio.wait(
+                    {lost}, timeout=0.0 if self._learner.state is ProcessState.FINISHED else 1.0
+                )
+            if wish.done():
+                self._end(ExitCode.INTERRUPTED, "interrupted")
+            elif lost.done() and self._learner.state is not ProcessState.FINISHED:
+                self._end(
+                    ExitCode.BROKER_LOST, "broker lost", f"{lost.result()}; the run ends with a checkpoint"
+                )
+            elif learner.done():
+                await self._look_once_more()
+                self._learner_ended(learner.result())
+            elif workers.done():
+                code, message = workers.result()
+                self._end(code, "workers failed", message)
+            else:
+                reason, message = watcher.result()
+                code = ExitCode.BROKER_LOST if reason == "broker lost" else ExitCode.FAILURE
+                self._end(code, reason, message)
+        finally:
+            for one in (wish, lost, learner, workers):
+                one.cancel()
+            await asyncio.gather(wish, lost, learner, workers, return_exceptions=True)
+
+    def _learner_ended(self, ended: Exit) -> None:
+        last = self._outcome.last
+        if self._learner.state is ProcessState.FINISHED:
+            if last.phase == "train":
+                message = "the learner was asked to end before the run was done; go on by --resume"
+                self._end(ExitCode.FAILURE, "learner left", message)
+            self._end(ExitCode.OK, last.reason or "done")
+            return
+        code = ended.code if ended.code in set(ExitCode) else ExitCode.FAILURE
+        reason = "diverged" if code == ExitCode.DIVERGED else "learner failed"
+        self._end(code, reason, f"{self._learner.failure}; see {self._directory.log('learner-0')}")
+
+    async def _workers_gone(self) -> tuple[int, str]:
+        """Return once no worker is left that could come back."""
+        ends = await asyncio.gather(*(w.wait() for w in self._workers))
+        failed = [w for w in self._workers if w.state is ProcessState.FAILED]
+        if not failed:
+            # They leave when the run is done; the learner has yet to write its last files.
+            await asyncio.sleep(self._limits.learner_grace)
+            return ExitCode.FAILURE, "all workers left although the run was not done"
+        codes = [e.code for e in ends if e.code in set(ExitCode) and e.code != ExitCode.OK]
+        code = codes[0] if codes else ExitCode.FAILURE
+        return code, f"{failed[0].failure}; see {self._directory.log(failed[0].name)}"
+
+    async def _watch(self, before: Collection[int]) -> tuple[str, str]:
+        """Look at the run again and again; returns (reason, message) when a limit is overrun."""
+        began = time.monotonic()
+        answered = began
+        entered: dict[str, float] = {}
+        sampled = 0.0
+        while True:
+            now = time.monotonic()
+            try:
+                snapshot = await asyncio.wait_for(self._link.snapshot(), 5.0)
+                answered = now
+                self._note(snapshot)
+            except (OSError, TimeoutError, WebGymError) as e:
+                logger.debug("no news: %s", e)
+                if now - answered > self._limits.unreachable and not self._winding_down:
+                    return "broker lost", f"Redis has not answered for {now - answered:.0f} s"
+            if now - sampled >= 2.0:
+                sampled = now
+                self._outcome.peak_memory_bytes = max(self._outcome.peak_memory_bytes, tree_memory())
+                own = {p.pid for p in (*self._workers, self._learner) if p.pid is not None}
+                reap_orphans(before, own | set(self._link.pids))
+            shown = self._outcome.last
+            if self._winding_down and shown.phase not in ("done", "failed"):
+                shown = replace(shown, phase="drain")
+            with contextlib.suppress(OSError):
+                self._view.update(
+                    shown,
+                    restarts=sum(self._restarts().values()),
+                    memory=self._outcome.peak_memory_bytes,
+                )
+            phase = self._outcome.last.phase
+            since = entered.setdefault(phase, now)
+            overrun = self._overrun(phase, now - since, now - began)
+            if overrun and not self._winding_down:
+                return overrun
+            await asyncio.sleep(self._limits.poll)
+
+    def _overrun(self, phase: str, in_phase: float, total: float) -> tuple[str, str] | None:
+        limits = self._limits
+        if limits.total is not None and total > limits.total:
+            return "deadline", f"activeDeadlineSeconds: the run was not done after {limits.total:.0f} s"
+        if phase == "train" and limits.training is not None and in_phase > limits.training:
+            return "overrun", f"training had not ended after {in_phase:.0f} s, far beyond its budget"
+        if phase == "evaluate" and limits.evaluation is not None and in_phase > limits.evaluation:
+            return "overrun", f"the evaluation had not ended after {in_phase:.0f} s, far beyond its budget"
+        return None
+
+    def _note(self, snapshot: Snapshot) -> None:
+        self._outcome.last = snapshot
+        for member in snapshot.members:
+            counts = member.restarts_by_kind or {"browser": member.restarts}
+            known = self._member_restarts.setdefault((member.id, member.pid), {})
+            for kind, count in counts.items():
+                if count > known.get(kind, 0):
+                    more = count - known.get(kind, 0)
+                    self._event(f"{member.id} restarted {more} {kind}{'s' if more > 1 else ''}")
+                known[kind] = max(known.get(kind, 0), count)
+
+    def _restarts(self) -> dict[str, int]:
+        total: Counter[str] = Counter(
+            learner=self._learner.restarts, worker=sum(w.restarts for w in self._workers)
+        )
+        for counts in self._member_restarts.values():
+            total.update(counts)
+        return dict(total)
+
+    async def _look_once_more(self) -> None:
+        """The programs' last words came after the last look."""
+        if self._outcome.code != ExitCode.BROKER_LOST:
+            with contextlib.suppress(OSError, TimeoutError, WebGymError):
+                self._note(await asyncio.wait_for(self._link.snapshot(), 2.0))
+
+    # ---- its end ----
+
+    def _end(self, code: int, reason: str, message: str = "") -> None:
+        if self._outcome.stop_reason:
+            return
+        self._outcome.code, self._outcome.stop_reason, self._outcome.message = code, reason, message
+        self._winding_down = True
+
+    async def _wind_down(self) -> None:
+        """Drain all programs; a second wish kills them."""
+        if self._outcome.stop_reason == "interrupted":
+            self._event("stopping: checkpoint first; Ctrl-C again stops at once")
+        drain = asyncio.create_task(drain_all((self._learner, *self._workers)))
+        insisted = asyncio.create_task(self._insisted.wait())
+        await asyncio.wait({drain, insisted}, return_when=asyncio.FIRST_COMPLETED)
+        if not drain.done():
+            self._event("stopping at once")
+            for process in (self._learner, *self._workers):
+                process.kill()
+        insisted.cancel()
+        await drain
+        last = self._learner.exits[-1] if self._learner.exits else None
+        if last is not None and last.code == -signal.SIGKILL:
+            self._event("the learner was killed before it had written its last checkpoint")
+
+    # ---- its programs ----
+
+    def _program(
+        self, name: str, argv: Sequence[str], uid: str | None, grace: float, restart: RestartPolicy | None
+    ) -> ManagedProcess:
+        context = ProgramContext(
+            spec_path=self._directory.manifest.resolve(),
+            run_uid=uid or self._directory.uid,
+            redis_url=self._link.url,
+            out=self._directory.path.resolve(),
+            id=name,
+            termination_log=self._directory.last_word(name).resolve(),
+            log_format="json",
+        )
+        return ManagedProcess(
+            name,
+            argv,
+            env=context.environ(),
+            log=self._directory.log(name),
+            restart=restart,
+            grace_seconds=grace,
+            last_word=context.termination_log,
+            on_exit=self._exited,
+        )
+
+    def _exited(self, process: ManagedProcess, ended: Exit, delay: float | None) -> None:
+        if delay is not None:
+            self._event(f"{process.name} ended ({ended.reason}) and is started again")
+        elif process.state is ProcessState.FAILED and not self._winding_down:
+            self._event(f"{process.name} ended for good: {ended.reason}")
+
+    def _event(self, text: str) -> None:
+        logger.info("%s", text)
+        self._outcome.events.append(text)
+        with contextlib.suppress(OSError):
+            self._view.event(text)
