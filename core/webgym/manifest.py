@@ -1,0 +1,176 @@
+"""Manifests: reading a WebGymRun from a file, with errors a person can act on, and writing it out resolved.
+
+Every problem names the file and line (or the ``--set`` option), the full path of the field, and the mend.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
+
+from webgym.errors import ManifestError, WebGymError
+from webgym.spec import API_VERSION, KIND, RunManifest, TaskSpec, redact_urls
+from webgym.spec.fields import FieldPath
+from webgym.spec.overrides import apply_override
+from webgym.spec.problems import InvalidManifest, Problem, describe, problems_of
+from webgym.spec.source import MOST_BYTES, Source, parse
+
+__all__ = ["InvalidManifest", "Problem", "TaskCheck", "dump_manifest", "load_manifest", "parse_manifest"]
+
+TaskCheck = Callable[[TaskSpec], None]
+"""Raises a :class:`~webgym.errors.WebGymError` for a task that does not exist or does not take its params.
+Which tasks there are is known to the workers' package, which this one cannot import."""
+
+
+def load_manifest(
+    path: str | Path, overrides: Sequence[str] = (), *, task_check: TaskCheck | None = None
+) -> RunManifest:
+    """Read, override and validate a manifest.
+
+    Args:
+        path: of the file; ``-`` reads standard input.
+        overrides: ``path=value`` options, applied in order; the value is parsed as YAML, an empty one unsets.
+        task_check: called for each task once the rest is valid.
+
+    Raises:
+        ManifestError: the file cannot be read.
+        InvalidManifest: what it holds is wrong; `problems` lists everything found.
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    return parse_manifest(_read(path, name), overrides, name=name, task_check=task_check)
+
+
+def parse_manifest(
+    text: str, overrides: Sequence[str] = (), *, name: str = "manifest", task_check: TaskCheck | None = None
+) -> RunManifest:
+    """Like :func:`load_manifest`, for a text; `name` stands for the file in messages.
+
+    Raises:
+        InvalidManifest: the text is wrong; `problems` lists everything found.
+    """
+    source = parse(text, name)
+    wrong: list[Problem] = []
+    for option in overrides:
+        try:
+            apply_override(source, option)
+        except InvalidManifest as error:
+            wrong += error.problems
+    if wrong:
+        raise InvalidManifest(wrong)
+    _check_kind(source)
+    try:
+        # By alias only: batch_size would pass here and be refused by kubectl.
+        manifest = RunManifest.model_validate(source.data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise _invalid(source, problems_of(error)) from error
+    if task_check is not None:
+        _check_tasks(source, manifest, task_check)
+    return manifest
+
+
+def dump_manifest(manifest: RunManifest) -> str:
+    """The manifest as YAML with every default written out, which :func:`load_manifest` reads back to an
+    equal one.
+
+    Secrets are held by reference, so there is none to leave out; a password in a URL inside an annotation,
+    the one place where it is not refused, is written as ``***``.
+    """
+    data = _redacted(manifest.model_dump(mode="json", by_alias=True, exclude_none=True))
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 2**16
+    yaml.Representer = _Representer
+    stream = io.StringIO()
+    yaml.dump(data, stream)
+    return stream.getvalue()
+
+
+_PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*|\d{1,9}[KMGTPE]i")
+_NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+
+
+class _Representer(SafeRepresenter):
+    """Quotes every text that a reader of YAML 1.1 or 1.2 might take for something else."""
+
+    def quoted(self, text: str) -> ScalarNode:
+        plain = _PLAIN_TEXT.fullmatch(text) and text.lower() not in _NOT_TEXT
+        node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+        return node
+
+
+_Representer.add_representer(str, _Representer.quoted)
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _redacted(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_redacted(inner) for inner in value]
+    return redact_urls(value) if isinstance(value, str) else value
+
+
+def _read(path: str | Path, name: str) -> str:
+    try:
+        if str(path) == "-":
+            raw = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                raw = file.read(MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise ManifestError(f"{name}: there is no such file") from error
+    except IsADirectoryError as error:
+        raise ManifestError(f"{name}: is a folder; give the manifest file inside it") from error
+    except (OSError, ValueError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise ManifestError(f"{name}: cannot be read: {reason}") from error
+    if len(raw) > MOST_BYTES:
+        raise ManifestError(f"{name}: is larger than {MOST_BYTES // 1024} KiB; this is no manifest")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ManifestError(f"{name}:{line}: is not UTF-8 text; save it as UTF-8") from error
+
+
+def _check_kind(source: Source) -> None:
+    """Refuse another kind of document before everything else: all its keys would be wrong."""
+    data = source.data
+    if not isinstance(data, dict):
+        message = f"expected a map with apiVersion, kind, metadata and spec, not {describe(data)}"
+        raise InvalidManifest([source.problem((), message)])
+    wrong: list[tuple[FieldPath, str]] = []
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if data.get(key) is None:
+            wrong.append(((key,), f"is missing; write {key}: {wanted}"))
+        elif data[key] != wanted:
+            wrong.append(((key,), f"expected {wanted}, not {describe(data[key])}"))
+    if wrong:
+        raise _invalid(source, wrong)
+
+
+def _check_tasks(source: Source, manifest: RunManifest, task_check: TaskCheck) -> None:
+    found: list[tuple[FieldPath, str]] = []
+    listed = isinstance(manifest.spec.task, list)
+    for index, task in enumerate(manifest.spec.tasks):
+        try:
+            task_check(task)
+        except WebGymError as error:
+            path: FieldPath = ("spec", "task", index) if listed else ("spec", "task")
+            found.append(((*path, "name"), str(error)))
+    if found:
+        raise _invalid(source, found)
+
+
+def _invalid(source: Source, found: Sequence[tuple[FieldPath, str]]) -> InvalidManifest:
+    ordered = sorted(found, key=lambda item: source.order(item[0]))
+    return InvalidManifest([source.problem(path, message) for path, message in ordered])

@@ -1,0 +1,66 @@
+"""The browsers themselves, and what their pages may reach."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from webgym.spec.base import Int, Rule, SpecModel, Text
+
+__all__ = ["Browser"]
+
+Site = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    ),
+]
+
+
+class Browser(SpecModel):
+    """Chromium, its window and its limits."""
+
+    executable: Text | None = None
+    """Path of the Chromium program. Left out: the first one found (Playwright's, then the system's)."""
+    sandbox: Literal["Require", "Prefer", "Disabled"] = "Prefer"
+    """Chromium's own sandbox. Require: no browser starts without it. Prefer: used where the machine
+    allows, and reported. Disabled: never, for machines that forbid user namespaces; pages are then less
+    contained."""
+    headless: bool = True
+    """Whether browsers run without a window. Headful ones need Xvfb and give frames from shared memory."""
+    width: Annotated[Int, Field(ge=160, le=7680)] = 1920
+    """Width of the page area, in CSS pixels."""
+    height: Annotated[Int, Field(ge=160, le=4320)] = 1080
+    """Height of the page area, in CSS pixels."""
+    device_scale_factor: Annotated[float, Field(ge=0.5, le=4)] = 1.0
+    """Device pixels per CSS pixel."""
+    action_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 2.0
+    """Deadline of one command to a browser, in seconds; beyond it the browser counts as hung."""
+    navigation_timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+    """Deadline of loading a page, in seconds; beyond it the episode ends as a fault of the site."""
+    settle_budget_seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
+    """Longest wait for a page to come to rest after an action, in seconds. Pages that never rest cost it
+    each time."""
+    egress: Literal["Public", "TaskSites", "Offline"] = "Public"
+    """What pages may reach besides the task's own server. Public: the internet, but no private address.
+    TaskSites: only the sites that the tasks name, and `allowedSites`. Offline: nothing."""
+    allowed_sites: Annotated[list[Site], Field(max_length=256)] = Field(default_factory=list)
+    """Further host names for `egress: TaskSites`; `*.example.com` covers all names below example.com."""
+    locale: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$", max_length=35)] = "en-US"
+    """Language that browsers ask sites for, as a BCP 47 tag."""
+    timezone: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$", max_length=64)] = (
+        "UTC"
+    )
+    """Time zone that pages see, by its IANA name, such as Europe/Vienna."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="allowedSites counts with egress: TaskSites only; set that, or leave allowedSites out",
+            cel="self.egress == 'TaskSites' || self.allowedSites.size() == 0",
+            check=lambda self: self.egress == "TaskSites" or not self.allowed_sites,
+            field="allowed_sites",
+        ),
+    )
