@@ -1,0 +1,1 @@
+"""The browser engine: Chromium processes over the DevTools pipe, pages that settle, faults with types."""

@@ -1,0 +1,96 @@
+"""What goes wrong with a browser in mid-run, as types: each names what failed and whose fault it is likely to be.
+
+None of these ends a run. A fault costs the episode it hit; its :attr:`BrowserFault.blame` goes into the run's summary.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from webgym.errors import BrowserError
+
+__all__ = [
+    "Blame",
+    "BrowserFault",
+    "BrowserGone",
+    "CDPError",
+    "CDPTimeout",
+    "JavaScriptError",
+    "NavigationError",
+    "TargetClosed",
+    "TargetCrashed",
+]
+
+Blame = Literal["site", "browser", "agent"]
+
+
+class BrowserFault(BrowserError):
+    """A browser, a tab or a page failed while it was in use."""
+
+    blame: Blame = "browser"
+
+
+class BrowserGone(BrowserFault):
+    """The browser process ended or its pipe broke; every call in flight fails with this at once."""
+
+
+class TargetClosed(BrowserFault):
+    """The tab was closed or detached; it takes no further commands."""
+
+
+class TargetCrashed(TargetClosed):
+    """The tab's renderer process died."""
+
+    blame: Blame = "site"
+
+
+class CDPTimeout(BrowserFault):
+    """A command got no answer within its deadline: the page runs an endless loop, or the browser hangs."""
+
+    blame: Blame = "site"
+
+
+class CDPError(BrowserFault):
+    """The browser refused a command.
+
+    Attributes:
+        method: The command.
+        code: JSON-RPC error code of the DevTools protocol (such as -32000).
+        message: What the browser said.
+    """
+
+    def __init__(self, method: str, code: int, message: str) -> None:
+        super().__init__(f"{method}: {message} ({code})")
+        self.method = method
+        self.code = code
+        self.message = message
+
+
+class JavaScriptError(BrowserFault):
+    """A script that we evaluated threw.
+
+    Attributes:
+        text: The exception's description with its stack, at most 2,000 characters.
+    """
+
+    blame: Blame = "site"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.split("\n", 1)[0])
+        self.text = text[:2000]
+
+
+class NavigationError(BrowserFault):
+    """A page did not load.
+
+    Attributes:
+        url: Where the page was sent.
+        reason: Chromium's name for it (such as ``net::ERR_NAME_NOT_RESOLVED``), or ``timeout``.
+    """
+
+    blame: Blame = "site"
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"cannot load {url[:200]}: {reason}")
+        self.url = url
+        self.reason = reason

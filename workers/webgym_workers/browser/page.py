@@ -1,0 +1,473 @@
+"""A page: one tab in a browser context of its own.
+
+Everything that can go wrong has a type (:mod:`~webgym_workers.browser.faults`) and a deadline. Dialogs are answered and
+popups closed as they come, so that neither holds up a call; both are written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from webgym_workers.browser.activity import TabActivity
+from webgym_workers.browser.cdp import CDPClient, CDPSession
+from webgym_workers.browser.faults import (
+    BrowserFault,
+    CDPError,
+    CDPTimeout,
+    JavaScriptError,
+    NavigationError,
+    TargetClosed,
+    TargetCrashed,
+)
+from webgym_workers.browser.keys import key_events, text_events
+from webgym_workers.browser.settle import Evaluation, Settled, settle_expression, settle_script
+
+__all__ = ["Dialog", "Page", "Popup"]
+
+MAX_RECORDS = 100
+"""Dialogs and popups kept per page; a page that opens them in a loop must not fill our memory."""
+
+# Ways in which Chromium says that the document went away under an evaluation.
+_NAVIGATED_AWAY = (
+    "context was destroyed",
+    "Cannot find context",
+    "Cannot find default execution context",
+    "navigated or closed",
+    "uniqueContextId not found",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialog:
+    """A dialog that the page opened and that was answered: ``alert``, ``confirm``, ``prompt``, ``beforeunload``."""
+
+    kind: str
+    message: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Popup:
+    """A tab or window that the page opened and that was closed."""
+
+    url: str
+
+
+class Page:
+    """One tab; made by :meth:`open`.
+
+    Attributes:
+        dialogs: The latest dialogs, oldest first.
+        popups: The latest popups, oldest first.
+        session: The DevTools session of the tab, for what this class does not offer.
+        activity: Requests and navigations in flight.
+    """
+
+    def __init__(
+        self, client: CDPClient, session: CDPSession, target: str, context: str, *, timeout: float = 2.0
+    ) -> None:
+        self.session = session
+        self.target = target
+        self.context = context
+        self.dialogs: list[Dialog] = []
+        self.popups: list[Popup] = []
+        self.activity = TabActivity(session, target)
+        self._client = client
+        self._timeout = timeout
+        self._frames_due = 0
+        self._mouse = (0.0, 0.0)
+        self._unsubscribe = [
+            client.browser.on("Target.targetCreated", self._on_target),
+            client.browser.on("Target.targetCrashed", self._on_crash),
+        ]
+        session.on("Page.javascriptDialogOpening", self._on_dialog)
+        session.on("Page.windowOpen", self._on_window)
+
+    @classmethod
+    async def open(
+        cls,
+        client: CDPClient,
+        *,
+        width: int = 800,
+        height: int = 600,
+        device_scale_factor: float = 1.0,
+        timeout: float = 2.0,
+        locale: str | None = None,
+        timezone: str | None = None,
+    ) -> Page:
+        """A blank page in a fresh browser context.
+
+        Args:
+            client: The browser.
+            width: Viewport width, CSS pixels.
+            height: Viewport height, CSS pixels.
+            device_scale_factor: Device pixels per CSS pixel.
+            timeout: Deadline of a command, seconds.
+            locale: Language that pages see, or the browser's.
+            timezone: Time zone that pages see, or the machine's.
+
+        Raises:
+            BrowserFault: The browser failed meanwhile.
+        """
+        browser = client.browser
+        # Making a context and a tab is a launch in small; under load it takes longer than any command on a page.
+        patience = max(10.0, timeout)
+        made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
+        context = str(made["browserContextId"])
+        try:
+            await browser.call(
+                "Browser.setDownloadBehavior", {"behavior": "deny", "browserContextId": context}, timeout=patience
+            )
+            created = await browser.call(
+                "Target.createTarget",
+                {"url": "about:blank", "browserContextId": context, "width": width, "height": height},
+                timeout=patience,
+            )
+            target = str(created["targetId"])
+            attached = await browser.call(
+                "Target.attachToTarget", {"targetId": target, "flatten": True}, timeout=patience
+            )
+            page = cls(client, client.session(str(attached["sessionId"])), target, context, timeout=timeout)
+            post = page.session.post
+            answers = [
+                post("Page.enable", timeout=patience),
+                post("Network.enable", timeout=patience),
+                post("Page.setLifecycleEventsEnabled", {"enabled": True}, timeout=patience),
+                post("Inspector.enable", timeout=patience),
+                post("Emulation.setFocusEmulationEnabled", {"enabled": True}, timeout=patience),
+            ]
+            if locale:
+                answers.append(post("Emulation.setLocaleOverride", {"locale": locale}, timeout=patience))
+            if timezone:
+                answers.append(post("Emulation.setTimezoneOverride", {"timezoneId": timezone}, timeout=patience))
+            await asyncio.gather(*answers)
+            await page.set_viewport(width, height, device_scale_factor)
+            await page.add_script(settle_script())
+        except BaseException:
+            browser.post("Target.disposeBrowserContext", {"browserContextId": context})
+            raise
+        return page
+
+    @property
+    def closed(self) -> bool:
+        """Whether the tab is gone: closed, crashed, or its browser ended."""
+        return self.session.closed is not None
+
+    async def set_viewport(self, width: int, height: int, device_scale_factor: float = 1.0) -> None:
+        """Set the page's size in CSS pixels and how many device pixels make one."""
+        await self._call(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": device_scale_factor, "mobile": False},
+        )
+
+    async def add_script(self, source: str) -> str:
+        """Run ``source`` at document start in every document from now on, before the page's own scripts.
+
+        It also runs at once in the document that is there.
+
+        Returns:
+            An id for :meth:`remove_script`.
+        """
+        answer = await self._call(
+            "Page.addScriptToEvaluateOnNewDocument", {"source": source, "runImmediately": True}
+        )
+        return str(answer["identifier"])
+
+    async def remove_script(self, id: str) -> None:
+        """Install the script of this id no more."""
+        await self._call("Page.removeScriptToEvaluateOnNewDocument", {"identifier": id})
+
+    async def navigate(self, url: str, timeout: float = 15.0) -> None:
+        """Go to ``url`` and wait for its load event. Never tried twice.
+
+        Raises:
+            NavigationError: The page did not load (``reason`` is Chromium's, such as ``net::ERR_CONNECTION_REFUSED``)
+                or not within ``timeout`` seconds (``timeout``).
+            TargetCrashed: It crashed the tab.
+            BrowserGone: The browser ended.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        loads = _LoadWatch(self.session, self.activity.frame)
+        try:
+            try:
+                answer = await self.session.call("Page.navigate", {"url": url}, timeout=timeout)
+            except CDPTimeout:
+                self.session.post("Page.stopLoading")
+                raise NavigationError(url, "timeout") from None
+            except CDPError as error:
+                raise NavigationError(url, error.message) from None
+            if answer.get("errorText"):
+                # Chromium now shows an error page of its own; nothing of the site is there.
+                raise NavigationError(url, str(answer["errorText"]))
+            loader = answer.get("loaderId")
+            # Without a loader it was a jump inside the document, which is done.
+            if loader and not await loads.wait(str(loader), deadline - loop.time()):
+                self.session.post("Page.stopLoading")
+                raise NavigationError(url, "timeout")
+        finally:
+            loads.stop()
+
+    async def back(self) -> bool:
+        """Go back in the tab's history and wait for the page; False where there is nothing to go back to."""
+        history = await self._call("Page.getNavigationHistory")
+        index = int(history["currentIndex"])
+        # The first entry is the blank page that every tab starts with.
+        if index <= 0 or history["entries"][index - 1]["url"] == "about:blank":
+            return False
+        self.activity.expect_navigation()
+        await self._call("Page.navigateToHistoryEntry", {"entryId": history["entries"][index - 1]["id"]})
+        return True
+
+    async def evaluate(self, expression: str, *args: Any, timeout: float | None = None) -> Any:
+        """The JSON value of a JavaScript expression, or of a function applied to ``args``; promises are awaited.
+
+        Raises:
+            JavaScriptError: It threw, or its promise was rejected.
+            CDPTimeout: No value in time: the page is in an endless loop, say.
+            TargetCrashed, TargetClosed, BrowserGone: The tab or the browser is gone.
+        """
+        if args:
+            expression = f"({expression})({','.join(json.dumps(a) for a in args)})"
+        limit = self._timeout if timeout is None else timeout
+        return await self._evaluate(expression, limit)
+
+    async def evaluate_settled(self, expression: str, budget: float = 1.0, *, frames: int = 0) -> Evaluation:
+        """Wait until the page is at rest, at most ``budget`` seconds, and evaluate ``expression`` in the same call.
+
+        At rest: nothing loading or in flight on the network, two turns of the event loop without a mutation, no timer
+        due shortly, no requested frame, no running finite animation. See ``settle.js`` for what is not waited for.
+        A document that is replaced meanwhile is waited for and the new one read.
+
+        Args:
+            expression: A JavaScript expression (no statement); its JSON value is returned.
+            budget: Seconds.
+            frames: Animation frames to wait for in any case.
+
+        Raises:
+            JavaScriptError, CDPTimeout, TargetCrashed, TargetClosed, BrowserGone: As :meth:`evaluate`.
+        """
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        deadline = start + budget
+        frames = max(frames, self._frames_due)
+        self._frames_due = 0
+        activity = self.activity
+        in_time = True
+        while True:
+            if not activity.idle:
+                in_time = await activity.wait_idle(deadline - loop.time())
+            left = max(0.0, deadline - loop.time()) if in_time else 0.0
+            try:
+                quiet, _, background, value = await self._evaluate(
+                    settle_expression(expression, left, frames), left + self._timeout
+                )
+            except CDPError as error:
+                if not _navigated_away(error) or loop.time() > deadline + self._timeout:
+                    raise
+                # The document was replaced while we read it; the one that comes is what there is to see.
+                if activity.idle:
+                    activity.expect_navigation()
+                    await activity.wait_idle(min(0.25, max(0.01, deadline - loop.time())))
+                continue
+            if activity.idle or not in_time:
+                break
+            if loop.time() >= deadline:
+                in_time = False
+                break
+            frames = 0
+        background += len(activity.background)
+        if not in_time:
+            activity.let_go()
+        return Evaluation(value, bool(quiet) and in_time, (loop.time() - start) * 1e3, background)
+
+    async def settle(self, budget: float = 1.0) -> Settled:
+        """Wait until the page is at rest, at most ``budget`` seconds; see :meth:`evaluate_settled`."""
+        done = await self.evaluate_settled("null", budget)
+        return Settled("quiet" if done.settled else "budget", done.milliseconds, done.background)
+
+    async def wait_for_change(self, budget: float = 1.0) -> bool:
+        """Wait until something on the page changes; False when ``budget`` seconds passed without."""
+        expression = f"typeof __webgym_settle==='object'&&__webgym_settle.change({budget * 1000:.0f})"
+        try:
+            return bool(await self._evaluate(expression, budget + self._timeout))
+        except CDPError as error:
+            if _navigated_away(error):
+                return True
+            raise
+
+    async def click(self, x: float, y: float, count: int = 1) -> None:
+        """Click at a point of the viewport (CSS pixels); ``count`` 2 is a double click. Never sent twice."""
+        where = {"x": x, "y": y, "button": "left"}
+        self._mouse = (x, y)
+        post = self.session.post
+        # The browser handles input in the order of arrival, and the press brings the move before it to the page at
+        # once; so nothing is gained by waiting for each answer.
+        events = [{"type": "mouseMoved", "x": x, "y": y}]
+        for n in range(1, count + 1):
+            events.append({**where, "type": "mousePressed", "clickCount": n, "buttons": 1})
+            events.append({**where, "type": "mouseReleased", "clickCount": n, "buttons": 0})
+        await asyncio.gather(*[post("Input.dispatchMouseEvent", e, timeout=self._timeout) for e in events])
+
+    async def hover(self, x: float, y: float) -> None:
+        """Move the mouse to a point of the viewport (CSS pixels). The page sees it in its next frame."""
+        self._mouse = (x, y)
+        await self._call("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": x, "y": y})
+
+    async def scroll(self, dx: float, dy: float, x: float | None = None, y: float | None = None) -> None:
+        """Turn the wheel by (dx, dy) CSS pixels over a point, by default where the mouse is."""
+        x = self._mouse[0] if x is None else x
+        y = self._mouse[1] if y is None else y
+        await self._call(
+            "Input.dispatchMouseEvent", {"type": "mouseWheel", "x": x, "y": y, "deltaX": dx, "deltaY": dy}
+        )
+        # Scroll events reach the page in the frame after the one that scrolled.
+        self._frames_due = 2
+
+    async def type_text(self, text: str) -> None:
+        """Type into what has the focus: key events where a US keyboard has the character, else inserted text."""
+        commands = text_events(text)
+        # One deadline for all of it: a long text takes longer than one key.
+        timeout = self._timeout + 0.01 * len(commands)
+        start = 0
+        while start < len(commands):
+            method = commands[start][0]
+            end = start
+            while end < len(commands) and commands[end][0] == method:
+                end += 1
+            # Keys and insertions take different ways through the browser: one run at a time keeps their order.
+            await asyncio.gather(
+                *[self.session.post(method, params, timeout=timeout) for _, params in commands[start:end]]
+            )
+            start = end
+
+    async def press(self, key: str) -> None:
+        """Press and release a key: ``Enter``, ``Tab``, ``Backspace``, ``a``, ``Control+a``.
+
+        Raises:
+            ValueError: There is no such key.
+        """
+        post = self.session.post
+        events = key_events(key)
+        await asyncio.gather(*[post("Input.dispatchKeyEvent", e, timeout=self._timeout) for e in events])
+
+    async def screenshot(self) -> bytes:
+        """The viewport as PNG bytes."""
+        answer = await self.session.call(
+            "Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True}, timeout=max(10.0, self._timeout)
+        )
+        return base64.b64decode(answer["data"])
+
+    async def close(self, timeout: float = 2.0) -> bool:
+        """Close the tab and drop its context (cookies, storage), without asking the page.
+
+        Returns:
+            False when the browser did not do so in time: it hangs, and should be replaced.
+        """
+        for off in self._unsubscribe:
+            off()
+        browser = self._client.browser
+        try:
+            await browser.call("Target.disposeBrowserContext", {"browserContextId": self.context}, timeout=timeout)
+        except CDPTimeout:
+            return False
+        except BrowserFault:
+            pass
+        self.session.close(TargetClosed("the tab was closed"))
+        return self._client.gone is None
+
+    async def _call(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await self.session.call(method, params, timeout=self._timeout)
+
+    async def _evaluate(self, expression: str, timeout: float) -> Any:
+        answer = await self.session.call(
+            "Runtime.evaluate",
+            {"expression": expression, "returnByValue": True, "awaitPromise": True, "userGesture": True},
+            timeout=timeout,
+        )
+        thrown = answer.get("exceptionDetails")
+        if thrown is not None:
+            exception = thrown.get("exception") or {}
+            raise JavaScriptError(
+                str(exception.get("description") or exception.get("value") or thrown.get("text") or "exception")
+            )
+        return answer["result"].get("value")
+
+    def _on_dialog(self, params: dict[str, Any]) -> None:
+        self.dialogs.append(Dialog(params.get("type", ""), params.get("message", "")[:1000], params.get("url", "")))
+        del self.dialogs[:-MAX_RECORDS]
+        answer: dict[str, Any] = {"accept": True}
+        if params.get("type") == "prompt":
+            answer["promptText"] = params.get("defaultPrompt", "")
+        self.session.post("Page.handleJavaScriptDialog", answer)
+
+    def _on_window(self, params: dict[str, Any]) -> None:
+        self.popups.append(Popup(params.get("url", "")))
+        del self.popups[:-MAX_RECORDS]
+
+    def _on_target(self, params: dict[str, Any]) -> None:
+        info = params["targetInfo"]
+        if (
+            info.get("type") == "page"
+            and info.get("browserContextId") == self.context
+            and info["targetId"] != self.target
+        ):
+            self._client.browser.post("Target.closeTarget", {"targetId": info["targetId"]})
+
+    def _on_crash(self, params: dict[str, Any]) -> None:
+        if params.get("targetId") == self.target:
+            self.session.close(TargetCrashed("the tab crashed"))
+
+
+class _LoadWatch:
+    """Documents of the main frame that were committed and loaded since the watch began, by loader id."""
+
+    def __init__(self, session: CDPSession, frame: str) -> None:
+        self._session = session
+        self._frame = frame
+        self._committed: list[str] = []
+        self._loaded: set[str] = set()
+        self._wanted = ""
+        self._waiter: asyncio.Future[None] | None = None
+        self._off = session.on("Page.lifecycleEvent", self._on_lifecycle)
+
+    async def wait(self, loader: str, timeout: float) -> bool:
+        """Wait for the load event of ``loader``, or of a document that took its place (a redirect by script)."""
+        self._wanted = loader
+        if self._done:
+            return True
+        self._waiter = self._session.waiter()
+        try:
+            await asyncio.wait_for(self._waiter, max(0.0, timeout))
+        except TimeoutError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._off()
+
+    @property
+    def _done(self) -> bool:
+        if self._wanted in self._loaded:
+            return True
+        later = self._committed[self._committed.index(self._wanted) + 1 :] if self._wanted in self._committed else []
+        return any(loader in self._loaded for loader in later)
+
+    def _on_lifecycle(self, params: dict[str, Any]) -> None:
+        if params.get("frameId") != self._frame:
+            return
+        if params["name"] == "commit":
+            self._committed.append(params["loaderId"])
+        elif params["name"] == "load":
+            self._loaded.add(params["loaderId"])
+            if self._waiter is not None and not self._waiter.done() and self._done:
+                self._waiter.set_result(None)
+
+
+def _navigated_away(error: CDPError) -> bool:
+    return any(words in error.message for words in _NAVIGATED_AWAY)

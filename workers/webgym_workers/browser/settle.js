@@ -1,0 +1,214 @@
+// Installed at document start in every page: knows what the page still has going on, so that "has it come to rest?"
+// is answered by events and not by waiting a while. A page that is at rest is told apart in two turns of its event
+// loop, without waiting for a frame; frames are waited for only where something is due in one.
+//
+// Counted as going on: DOM mutations since the last turn; requested animation frames; timers due shortly; finite
+// animations and transitions; loading of the document. Endless activity is let go in two ways: a chain of callbacks
+// (an interval, or a timer that sets itself again) that changed nothing IDLE_TURNS times in a row is not waited for,
+// and what was still changing the page when a budget ran out becomes background for the rest of the document's life.
+//
+// Everything used later is captured here, before the page's own scripts run and can replace it.
+(() => {
+  if (globalThis.__webgym_settle || !globalThis.document) return;
+  const CALM_TURNS = 2, IDLE_TURNS = 3;
+  const ONE_SHOT_MS = 350;  // a timeout set from an event handler: debounced input, a menu's or a completion's delay
+  const CHAIN_MS = 100;     // intervals, and timeouts set by timeouts: the ticks of script-driven animations
+  const { apply } = Reflect;
+  const nativeSetTimeout = setTimeout, nativeSetInterval = setInterval, nativeClearTimeout = clearTimeout,
+    nativeClearInterval = clearInterval, nativeRaf = requestAnimationFrame, nativeCancelRaf = cancelAnimationFrame;
+  const now = performance.now.bind(performance);
+  const NativePromise = Promise, NativeChannel = MessageChannel;
+  const { takeRecords } = MutationObserver.prototype;
+  const getAnimations = Document.prototype.getAnimations;
+  const readyState = Object.getOwnPropertyDescriptor(Document.prototype, 'readyState').get;
+  const mapGet = Map.prototype.get, mapSet = Map.prototype.set, mapDelete = Map.prototype.delete;
+  const setAdd = Set.prototype.add, setDelete = Set.prototype.delete, setForEach = Set.prototype.forEach;
+  const addListener = EventTarget.prototype.addEventListener, removeListener = EventTarget.prototype.removeEventListener;
+  const postMessage = MessagePort.prototype.postMessage;
+  const doc = document, win = globalThis;
+
+  let mutations = 0;        // counted towards unrest
+  let changes = 0;          // all of them, background too
+  let onChange = null;
+  const changed = (records, background) => {
+    const n = records.length;
+    if (!n) return 0;
+    changes += n;
+    if (!background) mutations += n;
+    if (onChange) { const f = onChange; onChange = null; f(true); }
+    return n;
+  };
+  const observer = new MutationObserver((records) => changed(records, false));
+  observer.observe(doc, { subtree: true, childList: true, attributes: true, characterData: true });
+  const flush = (background) => changed(apply(takeRecords, observer, []), background);
+
+  // A chain is what one cause keeps going: an interval, a timer that sets its successor, a frame that requests the next.
+  let running = null;
+  const due = new Set();    // entries {chain, at, frame}
+  const timers = new Map(), frames = new Map();
+  const newChain = () => ({ idle: 0, background: false });
+  const run = (entry, callback, self, args) => {
+    flush(running !== null && running.background);
+    const outer = running;
+    running = entry.chain;
+    try {
+      return apply(callback, self, args);
+    } finally {
+      running = outer;
+      if (flush(entry.chain.background)) entry.chain.idle = 0; else entry.chain.idle++;
+    }
+  };
+  const delayOf = (delay) => { const n = +delay; return n > 0 ? n : 0; };
+  const forget = (table, id) => {
+    const entry = apply(mapGet, table, [id]);
+    if (entry) { apply(setDelete, due, [entry]); apply(mapDelete, table, [id]); }
+  };
+
+  const patchedSetTimeout = function setTimeout(handler, delay, ...args) {
+    const ms = delayOf(delay);
+    if (typeof handler !== 'function' || ms > (running ? CHAIN_MS : ONE_SHOT_MS)) {
+      return apply(nativeSetTimeout, win, [handler, delay, ...args]);
+    }
+    const entry = { chain: running || newChain(), at: now() + ms, frame: false };
+    const id = apply(nativeSetTimeout, win, [function () {
+      apply(setDelete, due, [entry]);
+      apply(mapDelete, timers, [id]);
+      return run(entry, handler, this, args);
+    }, delay]);
+    apply(setAdd, due, [entry]);
+    apply(mapSet, timers, [id, entry]);
+    return id;
+  };
+  const patchedSetInterval = function setInterval(handler, delay, ...args) {
+    const ms = delayOf(delay);
+    if (typeof handler !== 'function' || ms > CHAIN_MS) return apply(nativeSetInterval, win, [handler, delay, ...args]);
+    const entry = { chain: newChain(), at: now() + ms, frame: false };
+    const id = apply(nativeSetInterval, win, [function () {
+      entry.at = now() + ms;
+      return run(entry, handler, this, args);
+    }, delay]);
+    apply(setAdd, due, [entry]);
+    apply(mapSet, timers, [id, entry]);
+    return id;
+  };
+  const patchedClearTimeout = function clearTimeout(id) { forget(timers, +id); return nativeClearTimeout(id); };
+  const patchedClearInterval = function clearInterval(id) { forget(timers, +id); return nativeClearInterval(id); };
+  const patchedRaf = function requestAnimationFrame(callback) {
+    if (typeof callback !== 'function') return nativeRaf(callback);
+    const entry = { chain: running || newChain(), at: 0, frame: true };
+    const id = nativeRaf((time) => {
+      apply(setDelete, due, [entry]);
+      apply(mapDelete, frames, [id]);
+      run(entry, callback, win, [time]);
+    });
+    apply(setAdd, due, [entry]);
+    apply(mapSet, frames, [id, entry]);
+    return id;
+  };
+  const patchedCancelRaf = function cancelAnimationFrame(id) { forget(frames, +id); return nativeCancelRaf(id); };
+  for (const f of [patchedSetTimeout, patchedSetInterval, patchedClearTimeout, patchedClearInterval, patchedRaf,
+    patchedCancelRaf]) {
+    const own = Object.getOwnPropertyDescriptor(win, f.name);
+    Object.defineProperty(win, f.name, { ...own, value: f });
+  }
+
+  // Intersection and resize observers report in the frame after a change: with one of them about, a change is followed
+  // by a frame before the page counts as calm.
+  let watchesFrames = false;
+  for (const name of ['IntersectionObserver', 'ResizeObserver']) {
+    const Native = win[name];
+    if (!Native) continue;
+    const own = Object.getOwnPropertyDescriptor(win, name);
+    const Watched = new Proxy(Native, {
+      construct(target, args, newTarget) { watchesFrames = true; return Reflect.construct(target, args, newTarget); },
+    });
+    Object.defineProperty(win, name, { ...own, value: Watched });
+  }
+
+  const channel = new NativeChannel();
+  const turns = [];
+  channel.port1.onmessage = () => { const f = turns.shift(); if (f) f(); };
+  const turn = () => new NativePromise((f) => { turns.push(f); apply(postMessage, channel.port2, [null]); });
+  const after = (ms) => new NativePromise((f) => apply(nativeSetTimeout, win, [f, ms]));
+  // A frame, or 50 ms where none is drawn (a hidden tab). The turn after it lets what the frame posted run first.
+  const frame = () => new NativePromise((f) => {
+    const timer = apply(nativeSetTimeout, win, [f, 50]);
+    nativeRaf(() => { nativeClearTimeout(timer); turn().then(f); });
+  });
+  const loaded = (ms) => new NativePromise((f) => {
+    const done = () => { apply(removeListener, doc, ['readystatechange', done]); f(); };
+    apply(addListener, doc, ['readystatechange', done]);
+    apply(nativeSetTimeout, win, [done, ms]);
+  });
+
+  const letGo = new WeakSet();   // animations that outlived a budget
+  let background = 0;
+  const activity = () => {
+    let timer = Infinity, frameDue = false;
+    apply(setForEach, due, [(entry) => {
+      const { chain } = entry;
+      if (chain.background || chain.idle >= IDLE_TURNS) return;
+      if (entry.frame) frameDue = true; else if (entry.at < timer) timer = entry.at;
+    }]);
+    const animating = [];
+    // getAnimations() brings style up to date, so transitions that a change started are seen at once.
+    for (const a of apply(getAnimations, doc, [])) {
+      if (a.playState !== 'running' || letGo.has(a) || a.timeline !== doc.timeline) continue;
+      const end = a.effect ? a.effect.getComputedTiming().endTime : 0;
+      if (end !== Infinity && a.playbackRate !== 0) animating.push(a);
+    }
+    return { timer, frameDue, animating };
+  };
+  const abandon = () => {
+    apply(setForEach, due, [({ chain }) => {
+      if (!chain.background && chain.idle < IDLE_TURNS) { chain.background = true; background++; }
+    }]);
+    for (const a of activity().animating) { letGo.add(a); background++; }
+  };
+
+  /**
+   * Wait until the page is at rest, then evaluate.
+   * @param {number} budget milliseconds
+   * @param {number} frames frames to wait for in any case (after input that the page sees in its next frame)
+   * @param {function} read what to evaluate then
+   * @returns [quiet, milliseconds, background, value]
+   */
+  const settle = async (budget, frames, read) => {
+    const start = now();
+    let calm = 0, quiet = true, seen = -1;
+    for (;;) {
+      flush(false);
+      const { timer, frameDue, animating } = activity();
+      const loading = apply(readyState, doc, []) !== 'complete';
+      const moved = seen !== mutations;
+      if (moved) {
+        calm = 0;
+        if (watchesFrames && seen !== -1 && frames < 1) frames = 1;
+        seen = mutations;
+      }
+      const busy = timer !== Infinity || frameDue || animating.length > 0 || loading || frames > 0;
+      if (!busy && ++calm > CALM_TURNS) break;
+      const left = budget - (now() - start);
+      if (left <= 0) { quiet = false; abandon(); break; }
+      if (!busy) await turn();
+      else if (frames > 0) { frames--; await frame(); } else if (frameDue || animating.length) await frame();
+      else if (timer !== Infinity) await after(Math.min(left, Math.max(0, timer - now())));
+      else await loaded(left);
+    }
+    const ms = now() - start;
+    return [quiet, ms, background, await read()];
+  };
+
+  /** Resolves to true at the next change of the page, to false after budget milliseconds. */
+  const change = (budget) => {
+    const before = changes;
+    flush(false);
+    if (changes !== before) return true;
+    return new NativePromise((f) => {
+      onChange = f;
+      apply(nativeSetTimeout, win, [() => { if (onChange === f) { onChange = null; f(false); } }, budget]);
+    });
+  };
+
+  Object.defineProperty(win, '__webgym_settle', { value: Object.freeze({ settle, change }) });
+})();
