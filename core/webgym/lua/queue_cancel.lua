@@ -1,0 +1,13 @@
+-- ARGV: purpose. Removes its queued episodes. Returns how many.
+local cancelled = 0
+for _, member in ipairs(redis.call('ZRANGE', QUEUED, 0, -1)) do
+  local purpose, episode = string.match(member, '^%x+:(%l+):(.+)$')
+  if purpose == ARGV[1] then
+    redis.call('ZREM', QUEUED, member)
+    forget(episode)
+    cancelled = cancelled + 1
+  end
+end
+count(ARGV[1], 'queued', -cancelled)
+write_tally()
+return cancelled

@@ -1,0 +1,135 @@
+"""Arrays on the wire: little-endian bytes with dtype and shape; decoding copies nothing and trusts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webgym.errors import ProtocolError
+from webgym.protocol import webgym_pb2 as pb
+
+__all__ = [
+    "MAX_DIMENSIONS",
+    "WIRE_DTYPES",
+    "array_from",
+    "dtype_code",
+    "dtype_of",
+    "is_finite",
+    "write_array",
+]
+
+MAX_DIMENSIONS = 8
+
+WIRE_DTYPES: dict[int, np.dtype[np.generic]] = {
+    pb.DTYPE_FLOAT16: np.dtype("<f2"),
+    pb.DTYPE_FLOAT32: np.dtype("<f4"),
+    pb.DTYPE_FLOAT64: np.dtype("<f8"),
+    pb.DTYPE_UINT8: np.dtype("u1"),
+    pb.DTYPE_INT32: np.dtype("<i4"),
+    pb.DTYPE_INT64: np.dtype("<i8"),
+}
+"""The dtypes that may travel. Nothing here can hold an object."""
+
+_CODES: dict[np.dtype[np.generic], pb.DType] = {
+    np.dtype(np.float16): pb.DTYPE_FLOAT16,
+    np.dtype(np.float32): pb.DTYPE_FLOAT32,
+    np.dtype(np.float64): pb.DTYPE_FLOAT64,
+    np.dtype(np.uint8): pb.DTYPE_UINT8,
+    np.dtype(np.int32): pb.DTYPE_INT32,
+    np.dtype(np.int64): pb.DTYPE_INT64,
+}
+
+# Exponent bits all set: infinity or NaN. On the bit patterns, because float16 arithmetic is slow on most CPUs.
+_FLOAT16_EXPONENT = np.uint16(0x7C00)
+
+
+def dtype_code(dtype: np.dtype[np.generic], what: str) -> pb.DType:
+    """The wire's number for a dtype.
+
+    Raises:
+        ProtocolError: that dtype does not travel.
+    """
+    code = _CODES.get(dtype.newbyteorder("="))
+    if code is None:
+        raise ProtocolError(f"{what}: dtype {dtype} cannot be sent; use one of {_allowed()}")
+    return code
+
+
+def dtype_of(code: int, what: str) -> np.dtype[np.generic]:
+    """The dtype of a number from the wire.
+
+    Raises:
+        ProtocolError: no such dtype.
+    """
+    dtype = WIRE_DTYPES.get(code)
+    if dtype is None:
+        raise ProtocolError(f"{what}: unknown dtype number {code}")
+    return dtype
+
+
+def _allowed() -> str:
+    return ", ".join(str(d) for d in _CODES)
+
+
+def write_array(message: pb.Array, array: NDArray[np.generic], what: str, dtype: str | None = None) -> None:
+    """Fill a protobuf array.
+
+    Args:
+        message: to be filled.
+        array: any memory layout and byte order.
+        what: its name, for errors.
+        dtype: little-endian wire dtype to convert to (``"<f2"``); None keeps the array's own.
+
+    Raises:
+        ProtocolError: the dtype does not travel.
+    """
+    wire = np.dtype(dtype) if dtype is not None else array.dtype.newbyteorder("<")
+    message.dtype = dtype_code(wire, what)
+    message.shape.extend(array.shape)
+    message.data = np.ascontiguousarray(array, dtype=wire).tobytes()
+
+
+def array_from(
+    message: pb.Array, what: str, *, dtypes: Sequence[str], shape: Sequence[int | None]
+) -> NDArray[np.generic]:
+    """A read-only view of a protobuf array's bytes.
+
+    Args:
+        message: from the wire.
+        what: its name, for errors.
+        dtypes: what it may hold, as numpy names.
+        shape: what it must have; None where any length from 0 is right.
+
+    Raises:
+        ProtocolError: dtype, shape, packing or the number of bytes are wrong.
+    """
+    dtype = dtype_of(message.dtype, what)
+    if dtype.name not in dtypes:
+        raise ProtocolError(f"{what}: dtype {dtype.name} where {' or '.join(dtypes)} belongs")
+    if message.packing != pb.PACKING_RAW:
+        raise ProtocolError(f"{what}: unknown packing {message.packing}")
+    if len(message.shape) > MAX_DIMENSIONS:
+        raise ProtocolError(f"{what}: {len(message.shape)} dimensions; at most {MAX_DIMENSIONS}")
+    found = tuple(message.shape)
+    if len(found) != len(shape) or any(
+        want not in (None, got) for want, got in zip(shape, found, strict=True)
+    ):
+        wanted = ", ".join("*" if n is None else str(n) for n in shape)
+        raise ProtocolError(f"{what}: shape {found} where ({wanted}) belongs")
+    # Python integers: a forged shape cannot overflow into the right size.
+    size = dtype.itemsize
+    for n in found:
+        size *= n
+    if size != len(message.data):
+        raise ProtocolError(f"{what}: {len(message.data)} bytes where {dtype.name} {found} takes {size}")
+    return np.frombuffer(message.data, dtype).reshape(found)
+
+
+def is_finite(array: NDArray[np.generic]) -> bool:
+    """Whether a float array holds neither infinity nor NaN."""
+    if array.dtype.itemsize == 2:
+        bits = array.view("<u2")
+        return not bool(np.any((bits & _FLOAT16_EXPONENT) == _FLOAT16_EXPONENT))
+    return bool(np.isfinite(array).all())

@@ -1,0 +1,221 @@
+"""Transitions in columns: what an actor sends and the learner's replay stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webgym.errors import ProtocolError
+from webgym.protocol import webgym_pb2 as pb
+from webgym.protocol.arrays import array_from, is_finite, write_array
+from webgym.protocol.envelope import check_schema, checked_name, open_envelope, seal
+from webgym.schema import Observation, Schema
+
+__all__ = ["MAX_TRANSITIONS", "WIRE_DTYPE", "TransitionBatch", "wire_dtype"]
+
+MAX_TRANSITIONS = 100_000
+"""Most transitions, and most observations, in one batch."""
+
+WIRE_DTYPE = np.dtype(np.float16)
+"""What float32 features travel and are stored as. Features are multiples of 1/256 in [0, 1]: exact in float16."""
+
+_MAX_INT64 = 2**63 - 1
+
+
+def wire_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+    """What a field of :meth:`webgym.schema.Schema.fields` travels as: float32 halved, all else as it is."""
+    return WIRE_DTYPE if dtype == np.float32 else dtype
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionBatch:
+    """Consecutive transitions of one episode: n of them, over M observations.
+
+    Arrays of a decoded batch are read-only views of the message. Float features of a decoded batch are float16;
+    :meth:`unpacked` gives float32.
+    """
+
+    episode: str
+    attempt: int
+    task: str
+    first_sequence: int
+    """Sequence number of the first transition within (episode, attempt); the others follow without gaps."""
+    worker: str
+    generation: int
+    """Generation of the learner whose parameters acted."""
+    observations: Observation
+    """By name, each (M, ...)."""
+    obs_index: NDArray[np.int32]
+    """int32 (n,): row of ``observations`` acted on."""
+    next_index: NDArray[np.int32]
+    """int32 (n,): row that the rest of the return is valued at; any valid row where ``discount`` is 0."""
+    action: NDArray[np.int32]
+    """int32 (n,): flat action (:class:`webgym.schema.Schema`)."""
+    reward: NDArray[np.float32]
+    """float32 (n,): discounted sum of the window's rewards."""
+    discount: NDArray[np.float32]
+    """float32 (n,): gamma to the window's length, 0 after termination."""
+    priority: NDArray[np.float32]
+    """float32 (n,): absolute TD error by the actor's parameters."""
+    version: NDArray[np.int64]
+    """int64 (n,): parameter version that chose the action."""
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def rows(self) -> int:
+        """How many observations there are."""
+        return len(next(iter(self.observations.values()))) if self.observations else 0
+
+    def unpacked(self) -> Observation:
+        """The observations with float16 features turned into float32, by name, each (M, ...)."""
+        return {
+            name: array.astype(np.float32) if array.dtype.itemsize == 2 else array
+            for name, array in self.observations.items()
+        }
+
+    def part(self, start: int, stop: int) -> TransitionBatch:
+        """Transitions ``start`` to ``stop``, over the same observations."""
+        if (start, stop) == (0, len(self)):
+            return self
+        columns = {name: getattr(self, name)[start:stop] for name in _COLUMNS}
+        return replace(self, first_sequence=self.first_sequence + start, **columns)
+
+    def encode(self, schema: Schema) -> bytes:
+        """Bytes for the wire.
+
+        Raises:
+            ProtocolError: a column or an observation does not fit the schema, or a value is not finite.
+        """
+        self.validate(schema)
+        envelope = pb.Envelope()
+        body = envelope.transitions
+        body.episode = self.episode
+        body.attempt = self.attempt
+        body.task = self.task
+        body.first_sequence = self.first_sequence
+        body.worker = self.worker
+        body.generation = self.generation
+        for name, spec in schema.fields().items():
+            entry = body.observations.add()
+            entry.name = name
+            write_array(
+                entry.array, self.observations[name], name, wire_dtype(spec.dtype).newbyteorder("<").str
+            )
+        for name, dtype in _COLUMNS.items():
+            write_array(getattr(body, name), getattr(self, name), name, np.dtype(dtype).newbyteorder("<").str)
+        return seal(envelope, schema.hash)
+
+    @classmethod
+    def decode(cls, data: bytes, schema: Schema) -> TransitionBatch:
+        """A batch from the wire, every value checked; arrays are views of ``data``'s copy in the message.
+
+        Raises:
+            SchemaMismatch: it was written for another schema.
+            ProtocolError: anything else is wrong with it.
+        """
+        envelope = open_envelope(data, "transitions")
+        check_schema(envelope.schema_hash, schema.hash, "transitions")
+        body = envelope.transitions
+        arrays = {entry.name: entry.array for entry in body.observations}
+        fields = schema.fields()
+        if arrays.keys() != fields.keys() or len(arrays) != len(body.observations):
+            raise ProtocolError(
+                f"transitions: observation fields {sorted(arrays)[:20]}; expected {sorted(fields)}"
+            )
+        observations: Observation = {
+            name: array_from(
+                arrays[name], name, dtypes=(wire_dtype(spec.dtype).name,), shape=(None, *spec.shape)
+            )
+            for name, spec in fields.items()
+        }
+        columns: dict[str, Any] = {
+            name: array_from(getattr(body, name), name, dtypes=(dtype,), shape=(None,))
+            for name, dtype in _COLUMNS.items()
+        }
+        batch = cls(
+            episode=body.episode,
+            attempt=body.attempt,
+            task=body.task,
+            first_sequence=body.first_sequence,
+            worker=body.worker,
+            generation=body.generation,
+            observations=observations,
+            **columns,
+        )
+        batch.validate(schema)
+        return batch
+
+    def validate(self, schema: Schema) -> None:
+        """Check everything a reader relies on.
+
+        Raises:
+            ProtocolError: naming what is wrong.
+        """
+        checked_name(self.episode, "transitions: episode")
+        checked_name(self.task, "transitions: task", empty=True)
+        checked_name(self.worker, "transitions: worker", empty=True)
+        n, rows = len(self.action), self.rows
+        if not 1 <= n <= MAX_TRANSITIONS or not 1 <= rows <= MAX_TRANSITIONS:
+            raise ProtocolError(f"transitions: {n} over {rows} observations; 1 to {MAX_TRANSITIONS} of each")
+        if not 0 <= self.first_sequence <= _MAX_INT64 - n or not 0 <= self.attempt < 2**32:
+            raise ProtocolError(
+                f"transitions: sequence {self.first_sequence} or attempt {self.attempt} out of range"
+            )
+        for name, dtype in _COLUMNS.items():
+            column: NDArray[Any] = getattr(self, name)
+            if column.shape != (n,) or column.dtype != dtype:
+                raise ProtocolError(
+                    f"transitions: {name} is {column.dtype} {column.shape} where {dtype} ({n},) belongs"
+                )
+        _in_range(self.obs_index, rows, "obs_index")
+        _in_range(self.next_index, rows, "next_index")
+        _in_range(self.action, schema.actions, "action")
+        for name in ("reward", "discount", "priority"):
+            if not is_finite(getattr(self, name)):
+                raise ProtocolError(f"transitions: {name} holds NaN or infinity")
+        if self.discount.min() < 0 or self.discount.max() > 1:
+            raise ProtocolError("transitions: discount is outside [0, 1]")
+        if self.priority.min() < 0:
+            raise ProtocolError("transitions: priority is negative")
+        if self.version.min() < 0:
+            raise ProtocolError("transitions: version is negative")
+        self._validate_observations(schema, rows)
+
+    def _validate_observations(self, schema: Schema, rows: int) -> None:
+        fields = schema.fields()
+        if self.observations.keys() != fields.keys():
+            raise ProtocolError(
+                f"transitions: observation fields {sorted(self.observations)[:20]}; expected {sorted(fields)}"
+            )
+        for name, spec in fields.items():
+            array = self.observations[name]
+            if array.shape != (rows, *spec.shape) or array.dtype not in (spec.dtype, wire_dtype(spec.dtype)):
+                raise ProtocolError(
+                    f"transitions: {name} is {array.dtype} {array.shape} where {spec.dtype} {(rows, *spec.shape)} "
+                    "belongs"
+                )
+            if array.dtype.kind == "f" and not is_finite(array):
+                raise ProtocolError(f"transitions: {name} holds NaN or infinity")
+            if name.endswith("_mask") and array.max() > 1:
+                raise ProtocolError(f"transitions: {name} holds something other than 0 and 1")
+
+
+_COLUMNS: dict[str, str] = {
+    "obs_index": "int32",
+    "next_index": "int32",
+    "action": "int32",
+    "reward": "float32",
+    "discount": "float32",
+    "priority": "float32",
+    "version": "int64",
+}
+
+
+def _in_range(column: NDArray[np.int32], end: int, name: str) -> None:
+    if column.min() < 0 or column.max() >= end:
+        raise ProtocolError(f"transitions: {name} has a value outside [0, {end})")
