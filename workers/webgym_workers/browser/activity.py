@@ -16,8 +16,8 @@ _ENDLESS = frozenset({"EventSource", "WebSocket", "Ping", "CSPViolationReport", 
 class TabActivity:
     """Counts what a page waits for.
 
-    Chromium sends these events on the tab's session in order with its answers: when the answer to an evaluation is
-    read, every request that the page started before it is already counted.
+    Chromium sends these events on the tab's session in order with its answers: when the answer to an
+    evaluation is read, every request that the page started before it is already counted.
 
     Attributes:
         frame: Id of the main frame.

@@ -1,7 +1,7 @@
 """The Chrome DevTools Protocol over Chromium's debugging pipe: commands with deadlines, events, sessions.
 
-One :class:`CDPClient` per browser process, one :class:`CDPSession` per attached target (flat mode). Messages are JSON
-objects ended by a null byte. All of it runs on one event loop; no method blocks.
+One :class:`CDPClient` per browser process, one :class:`CDPSession` per attached target (flat mode). Messages
+are JSON objects ended by a null byte. All of it runs on one event loop; no method blocks.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 EventHandler = Callable[[dict[str, Any]], None]
 
 MAX_IN_FLIGHT = 5
-"""Commands of one session that the browser may be working on at a time; the rest wait in the session's queue."""
+"""Commands of one session that the browser may be working on at a time; the rest wait their turn."""
 
 MAX_MESSAGE_BYTES = 256 << 20
 """A single message above this is taken for a broken stream rather than buffered without end."""
@@ -40,14 +41,17 @@ BYPASS = frozenset(
         "Target.closeTarget",
     }
 )
-"""Commands that skip the cap: they unblock the tab, and five calls blocked by an alert must not hold back its answer."""
+"""Commands that skip the cap: they unblock the tab, and five calls blocked by an alert must not hold back
+its answer.
+"""
 
 
 class _Command:
     """One command from the call to its answer.
 
-    ``future`` may be done (deadline, cancellation) while the browser still owes the answer: the command then keeps its
-    place among those in flight until the answer comes, so that the cap counts what the browser really has on its plate.
+    ``future`` may be done (deadline, cancellation) while the browser still owes the answer: the command then
+    keeps its place among those in flight until the answer comes, so that the cap counts what the browser
+    really has on its plate.
     """
 
     __slots__ = ("capped", "future", "id", "method", "session", "timer", "wire")
@@ -71,7 +75,7 @@ class _Command:
 
 
 def _retrieve(future: asyncio.Future[dict[str, Any]]) -> None:
-    """Mark a posted command's exception as seen: whoever posts without awaiting does not want asyncio's warning."""
+    """Mark an exception as seen: whoever posts without awaiting does not want asyncio's warning."""
     if not future.cancelled():
         future.exception()
 
@@ -100,8 +104,9 @@ class CDPSession:
     ) -> asyncio.Future[dict[str, Any]]:
         """Send a command now, or when the cap allows it, and return the future of its result.
 
-        Commands of one session reach the browser in the order of the calls (those in :data:`BYPASS` overtake). The
-        deadline counts from this call, time in the queue included. An exception that nobody retrieves is dropped.
+        Commands of one session reach the browser in the order of the calls (those in :data:`BYPASS`
+        overtake). The deadline counts from this call, time in the queue included. An exception that nobody
+        retrieves is dropped.
         """
         loop = self.client.loop
         future: asyncio.Future[dict[str, Any]] = loop.create_future()
@@ -139,7 +144,7 @@ class CDPSession:
         return await self.post(method, params, timeout=timeout)
 
     def on(self, method: str, handler: EventHandler) -> Callable[[], None]:
-        """Call ``handler(params)`` for each event of this name, in the order received; returns the unsubscriber."""
+        """Call ``handler(params)`` for each event of this name, in order; returns the unsubscriber."""
         self._handlers.setdefault(method, []).append(handler)
 
         def off() -> None:
@@ -291,7 +296,7 @@ class CDPClient(asyncio.Protocol):
     # asyncio.Protocol, reading side.
 
     def data_received(self, data: bytes) -> None:
-        """Cut the stream at null bytes. Partial messages are kept as chunks and joined once, so cost stays linear."""
+        """Cut the stream at null bytes. Parts are kept and joined once, so the cost stays linear."""
         start = 0
         end = data.find(b"\0")
         while end >= 0:
@@ -343,7 +348,7 @@ class CDPClient(asyncio.Protocol):
             session.close(TargetClosed("the tab was closed"))
 
 
-class WritePipe(asyncio.BaseProtocol):
+class _WritePipe(asyncio.BaseProtocol):
     """Writing side of the pipe: losing it is losing the browser."""
 
     def __init__(self, client: CDPClient) -> None:
@@ -355,10 +360,14 @@ class WritePipe(asyncio.BaseProtocol):
 
 
 async def open_pipe(read_fd: int, write_fd: int) -> CDPClient:
-    """A client on two pipe ends: ``read_fd`` brings the browser's messages, ``write_fd`` takes ours. Owns both fds."""
+    """A client on two pipe ends: ``read_fd`` brings the browser's messages, ``write_fd`` takes ours.
+
+    Both descriptors belong to the client from here on.
+    """
     loop = asyncio.get_running_loop()
     client = CDPClient(loop)
-    reader, _ = await loop.connect_read_pipe(lambda: client, open(read_fd, "rb", buffering=0))  # noqa: SIM115
-    writer, _ = await loop.connect_write_pipe(lambda: WritePipe(client), open(write_fd, "wb", buffering=0))  # noqa: SIM115
+    incoming, outgoing = os.fdopen(read_fd, "rb", buffering=0), os.fdopen(write_fd, "wb", buffering=0)
+    reader, _ = await loop.connect_read_pipe(lambda: client, incoming)
+    writer, _ = await loop.connect_write_pipe(lambda: _WritePipe(client), outgoing)
     client.attach(reader, writer)
     return client

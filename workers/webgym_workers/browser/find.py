@@ -14,7 +14,14 @@ from webgym.errors import BrowserError
 
 __all__ = ["find_chromium"]
 
-PATH_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chrome-headless-shell")
+PATH_NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "chrome-headless-shell",
+)
 
 # Distributions put a shell script at /usr/bin/chromium which adds flags of its own (Debian's adds
 # --disable-dev-shm-usage when /dev/shm looks small). We start the program behind it.
@@ -28,13 +35,19 @@ MAC_PROGRAMS = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
-MEND = "install it with `apt-get install chromium` or `playwright install --with-deps chromium`, or set browser.executable"
+MEND = (
+    "install it with `apt-get install chromium` or `playwright install --with-deps chromium`, "
+    "or set browser.executable"
+)
 
 
-def find_chromium(executable: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+def find_chromium(
+    executable: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ
+) -> Path:
     """The Chromium program to start.
 
-    Looked for in this order: ``executable``; the variable ``WEBGYM_CHROMIUM``; names on ``PATH`` and the places where
+    Looked for in this order: ``executable``; the variable ``WEBGYM_CHROMIUM``; names on ``PATH`` and the
+        places where
     distributions and macOS keep it; the browser that Playwright installed.
 
     Args:
@@ -52,7 +65,9 @@ def find_chromium(executable: str | os.PathLike[str] | None = None, environ: Map
         found = shutil.which(name, path=environ.get("PATH"))
         if found:
             return _behind_wrapper(Path(found))
-    for place in (*MAC_PROGRAMS, *PROGRAMS_BEHIND_WRAPPERS) if sys.platform == "darwin" else PROGRAMS_BEHIND_WRAPPERS:
+    for place in (
+        (*MAC_PROGRAMS, *PROGRAMS_BEHIND_WRAPPERS) if sys.platform == "darwin" else PROGRAMS_BEHIND_WRAPPERS
+    ):
         if _runnable(Path(place)):
             return Path(place)
     found_by_playwright = _playwright_chromium()
@@ -80,7 +95,9 @@ def _runnable(path: Path) -> bool:
 
 
 def _behind_wrapper(path: Path) -> Path:
-    """The program that a distribution's wrapper script starts, or ``path`` itself if it is no wrapper we know."""
+    """The program that a distribution's wrapper script starts, or ``path`` itself if it is no wrapper we
+    know.
+    """
     path = path.resolve()
     try:
         with path.open("rb") as file:
@@ -108,7 +125,9 @@ def _playwright_chromium() -> Path | None:
         "with sync_playwright() as p: print(p.chromium.executable_path)\n"
     )
     try:
-        answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
+        answer = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     path = Path(answer.stdout.strip() or "/nonexistent")

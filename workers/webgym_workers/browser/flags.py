@@ -34,7 +34,8 @@ QUIET = (
 )
 
 STEADY = (
-    # A page behaves the same whether or not its window is in front, and popups are never blocked (we record them).
+    # A page behaves the same whether or not its window is in front, and popups are never blocked (we record
+    # them).
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-hang-monitor",
@@ -73,13 +74,18 @@ DISABLED_FEATURES = (
 
 
 def chromium_flags(
-    *, headless: bool = True, sandbox: bool = True, width: int = 800, height: int = 600, extra: Sequence[str] = ()
+    *,
+    headless: bool = True,
+    sandbox: bool = True,
+    width: int = 800,
+    height: int = 600,
+    extra: Sequence[str] = (),
 ) -> list[str]:
     """The flags that every browser of ours starts with, but for the profile's path.
 
     Args:
-        headless: No window. Frames are drawn at 60 a second where something changes; our own waiting needs none of
-            them, and drawing unthrottled costs twice the CPU for a click.
+        headless: No window. Frames are drawn at 60 a second where something changes; our own waiting needs
+            none of them, and drawing unthrottled costs twice the CPU for a click.
         sandbox: False adds ``--no-sandbox``.
         width: Width of the window, CSS pixels.
         height: Height of the window, CSS pixels.

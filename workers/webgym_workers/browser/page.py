@@ -1,7 +1,7 @@
 """A page: one tab in a browser context of its own.
 
-Everything that can go wrong has a type (:mod:`~webgym_workers.browser.faults`) and a deadline. Dialogs are answered and
-popups closed as they come, so that neither holds up a call; both are written down.
+Everything that can go wrong has a type (:mod:`~webgym_workers.browser.faults`) and a deadline. Dialogs are
+answered and popups closed as they come, so that neither holds up a call; both are written down.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _NAVIGATED_AWAY = (
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """A dialog that the page opened and that was answered: ``alert``, ``confirm``, ``prompt``, ``beforeunload``."""
+    """A dialog that the page opened and that was answered: ``alert``, ``confirm``, ``prompt``,
+    ``beforeunload``.
+    """
 
     kind: str
     message: str
@@ -114,13 +116,16 @@ class Page:
             BrowserFault: The browser failed meanwhile.
         """
         browser = client.browser
-        # Making a context and a tab is a launch in small; under load it takes longer than any command on a page.
+        # Making a context and a tab is a launch in small; under load it takes longer than any command on a
+        # page.
         patience = max(10.0, timeout)
         made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
         context = str(made["browserContextId"])
         try:
             await browser.call(
-                "Browser.setDownloadBehavior", {"behavior": "deny", "browserContextId": context}, timeout=patience
+                "Browser.setDownloadBehavior",
+                {"behavior": "deny", "browserContextId": context},
+                timeout=patience,
             )
             created = await browser.call(
                 "Target.createTarget",
@@ -143,7 +148,9 @@ class Page:
             if locale:
                 answers.append(post("Emulation.setLocaleOverride", {"locale": locale}, timeout=patience))
             if timezone:
-                answers.append(post("Emulation.setTimezoneOverride", {"timezoneId": timezone}, timeout=patience))
+                answers.append(
+                    post("Emulation.setTimezoneOverride", {"timezoneId": timezone}, timeout=patience)
+                )
             await asyncio.gather(*answers)
             await page.set_viewport(width, height, device_scale_factor)
             await page.add_script(settle_script())
@@ -185,8 +192,8 @@ class Page:
         """Go to ``url`` and wait for its load event. Never tried twice.
 
         Raises:
-            NavigationError: The page did not load (``reason`` is Chromium's, such as ``net::ERR_CONNECTION_REFUSED``)
-                or not within ``timeout`` seconds (``timeout``).
+            NavigationError: The page did not load (``reason`` is Chromium's, such as
+                ``net::ERR_CONNECTION_REFUSED``) or not within ``timeout`` seconds (``timeout``).
             TargetCrashed: It crashed the tab.
             BrowserGone: The browser ended.
         """
@@ -224,7 +231,8 @@ class Page:
         return True
 
     async def evaluate(self, expression: str, *args: Any, timeout: float | None = None) -> Any:
-        """The JSON value of a JavaScript expression, or of a function applied to ``args``; promises are awaited.
+        """The JSON value of a JavaScript expression, or of a function applied to ``args``; promises are
+        awaited.
 
         Raises:
             JavaScriptError: It threw, or its promise was rejected.
@@ -237,11 +245,13 @@ class Page:
         return await self._evaluate(expression, limit)
 
     async def evaluate_settled(self, expression: str, budget: float = 1.0, *, frames: int = 0) -> Evaluation:
-        """Wait until the page is at rest, at most ``budget`` seconds, and evaluate ``expression`` in the same call.
+        """Wait until the page is at rest, at most ``budget`` seconds, and evaluate ``expression`` in the
+        same call.
 
-        At rest: nothing loading or in flight on the network, two turns of the event loop without a mutation, no timer
-        due shortly, no requested frame, no running finite animation. See ``settle.js`` for what is not waited for.
-        A document that is replaced meanwhile is waited for and the new one read.
+        At rest: nothing loading or in flight on the network, two turns of the event loop without a mutation,
+            no timer
+        due shortly, no requested frame, no running finite animation. See ``settle.js`` for what is not
+        waited for. A document that is replaced meanwhile is waited for and the new one read.
 
         Args:
             expression: A JavaScript expression (no statement); its JSON value is returned.
@@ -305,8 +315,8 @@ class Page:
         where = {"x": x, "y": y, "button": "left"}
         self._mouse = (x, y)
         post = self.session.post
-        # The browser handles input in the order of arrival, and the press brings the move before it to the page at
-        # once; so nothing is gained by waiting for each answer.
+        # The browser handles input in the order of arrival, and the press brings the move before it to the
+        # page at once; so nothing is gained by waiting for each answer.
         events = [{"type": "mouseMoved", "x": x, "y": y}]
         for n in range(1, count + 1):
             events.append({**where, "type": "mousePressed", "clickCount": n, "buttons": 1})
@@ -329,7 +339,9 @@ class Page:
         self._frames_due = 2
 
     async def type_text(self, text: str) -> None:
-        """Type into what has the focus: key events where a US keyboard has the character, else inserted text."""
+        """Type into what has the focus: key events where a US keyboard has the character, else inserted
+        text.
+        """
         commands = text_events(text)
         # One deadline for all of it: a long text takes longer than one key.
         timeout = self._timeout + 0.01 * len(commands)
@@ -339,7 +351,8 @@ class Page:
             end = start
             while end < len(commands) and commands[end][0] == method:
                 end += 1
-            # Keys and insertions take different ways through the browser: one run at a time keeps their order.
+            # Keys and insertions take different ways through the browser: one run at a time keeps their
+            # order.
             await asyncio.gather(
                 *[self.session.post(method, params, timeout=timeout) for _, params in commands[start:end]]
             )
@@ -358,7 +371,9 @@ class Page:
     async def screenshot(self) -> bytes:
         """The viewport as PNG bytes."""
         answer = await self.session.call(
-            "Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True}, timeout=max(10.0, self._timeout)
+            "Page.captureScreenshot",
+            {"format": "png", "optimizeForSpeed": True},
+            timeout=max(10.0, self._timeout),
         )
         return base64.b64decode(answer["data"])
 
@@ -372,7 +387,9 @@ class Page:
             off()
         browser = self._client.browser
         try:
-            await browser.call("Target.disposeBrowserContext", {"browserContextId": self.context}, timeout=timeout)
+            await browser.call(
+                "Target.disposeBrowserContext", {"browserContextId": self.context}, timeout=timeout
+            )
         except CDPTimeout:
             return False
         except BrowserFault:
@@ -393,12 +410,19 @@ class Page:
         if thrown is not None:
             exception = thrown.get("exception") or {}
             raise JavaScriptError(
-                str(exception.get("description") or exception.get("value") or thrown.get("text") or "exception")
+                str(
+                    exception.get("description")
+                    or exception.get("value")
+                    or thrown.get("text")
+                    or "exception"
+                )
             )
         return answer["result"].get("value")
 
     def _on_dialog(self, params: dict[str, Any]) -> None:
-        self.dialogs.append(Dialog(params.get("type", ""), params.get("message", "")[:1000], params.get("url", "")))
+        self.dialogs.append(
+            Dialog(params.get("type", ""), params.get("message", "")[:1000], params.get("url", ""))
+        )
         del self.dialogs[:-MAX_RECORDS]
         answer: dict[str, Any] = {"accept": True}
         if params.get("type") == "prompt":
@@ -436,7 +460,9 @@ class _LoadWatch:
         self._off = session.on("Page.lifecycleEvent", self._on_lifecycle)
 
     async def wait(self, loader: str, timeout: float) -> bool:
-        """Wait for the load event of ``loader``, or of a document that took its place (a redirect by script)."""
+        """Wait for the load event of ``loader``, or of a document that took its place (a redirect by
+        script).
+        """
         self._wanted = loader
         if self._done:
             return True
@@ -455,7 +481,11 @@ class _LoadWatch:
     def _done(self) -> bool:
         if self._wanted in self._loaded:
             return True
-        later = self._committed[self._committed.index(self._wanted) + 1 :] if self._wanted in self._committed else []
+        later = (
+            self._committed[self._committed.index(self._wanted) + 1 :]
+            if self._wanted in self._committed
+            else []
+        )
         return any(loader in self._loaded for loader in later)
 
     def _on_lifecycle(self, params: dict[str, Any]) -> None:

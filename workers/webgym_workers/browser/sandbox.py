@@ -18,8 +18,8 @@ CLONE_NEWUSER = 0x10000000
 def sandbox_obstacle(executable: Path) -> str | None:
     """Why Chromium's sandbox cannot work here, or None when nothing is in its way. Probed once per program.
 
-    Chromium refuses to sandbox as root. Otherwise it needs user namespaces, which containers and some distributions
-    forbid, or its set-uid helper beside the program.
+    Chromium refuses to sandbox as root. Otherwise it needs user namespaces, which containers and some
+    distributions forbid, or its set-uid helper beside the program.
     """
     if sys.platform != "linux":
         return None
@@ -37,4 +37,8 @@ def sandbox_obstacle(executable: Path) -> str | None:
         probe = subprocess.run([sys.executable, "-I", "-S", "-c", script], timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"user namespaces cannot be probed ({error})"
-    return None if probe.returncode == 0 else "user namespaces are forbidden and there is no set-uid chrome-sandbox"
+    return (
+        None
+        if probe.returncode == 0
+        else "user namespaces are forbidden and there is no set-uid chrome-sandbox"
+    )

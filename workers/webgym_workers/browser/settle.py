@@ -17,8 +17,8 @@ class Settled:
     Attributes:
         reason: ``quiet``, or ``budget`` when it was still changing as the time ran out.
         milliseconds: How long it took.
-        background: Endless activities of this document that are no longer waited for, each because it outlived an
-            earlier budget.
+        background: Endless activities of this document that are no longer waited for, each because it
+            outlived an earlier budget.
     """
 
     reason: Literal["quiet", "budget"]
@@ -28,7 +28,9 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The value of an expression read once the page was at rest (``settled``) or out of time (not ``settled``)."""
+    """The value of an expression read once the page was at rest (``settled``) or out of time (not
+    ``settled``).
+    """
 
     value: Any
     settled: bool
@@ -43,11 +45,10 @@ def settle_script() -> str:
 
 
 def settle_expression(expression: str, budget: float, frames: int) -> str:
-    """JavaScript that waits for rest and evaluates ``expression`` in the same call: [quiet, ms, background, value].
+    """JavaScript that waits for rest and evaluates ``expression`` in the same call: [quiet, ms, background,
+    value].
 
     A document that was there before the script (an error page, a tab's first blank page) counts as quiet.
     """
-    return (
-        f"typeof __webgym_settle==='object'?__webgym_settle.settle({budget * 1000:.0f},{frames},()=>({expression}))"
-        f":(async()=>[true,0,0,await ({expression})])()"
-    )
+    settled = f"__webgym_settle.settle({budget * 1000:.0f},{frames},()=>({expression}))"
+    return f"typeof __webgym_settle==='object'?{settled}:(async()=>[true,0,0,await ({expression})])()"

@@ -1,0 +1,116 @@
+"""Temporary profile folders that go away however we end.
+
+Three lines of defence: :meth:`Profile.remove` after the browser stopped; a janitor, one small shell per
+    process of ours,
+that removes our folders when we are gone (its stdin ends); and a sweep at each first launch for what a
+machine-wide kill left behind. A folder in use is known by a lock on it, which the kernel drops with its
+owner; that holds across containers that share a temporary folder, where process ids do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from webgym.errors import BrowserError
+
+__all__ = ["Profile"]
+
+PREFIX = "webgym-chromium-"
+
+# Dying children of a browser may still write into the folder while it is removed, hence a few rounds.
+_JANITOR = """
+trap '' INT TERM HUP
+while read -r _; do :; done
+for round in 1 2 3 4 5 6 7 8 9 10; do
+  rm -rf -- "$1"* 2>/dev/null
+  sleep 0.3
+  set -- "$1" "$1"*
+  [ -e "$2" ] || exit 0
+  set -- "$1"
+done
+"""
+
+
+class Profile:
+    """A fresh, empty profile folder, locked as ours.
+
+    Attributes:
+        path: The folder.
+
+    Raises:
+        BrowserError: The temporary folder cannot be written.
+    """
+
+    def __init__(self) -> None:
+        root = Path(tempfile.gettempdir())
+        try:
+            owner = _owner(root)
+            self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-", dir=root))
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise BrowserError(
+                f"cannot make a browser profile in {root}: {error.strerror}; set TMPDIR to a writable folder"
+            ) from error
+
+    def remove(self) -> None:
+        """Remove the folder; safe to call twice."""
+        for _ in range(5):
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                break
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+class _Janitor:
+    """The shell that outlives us; one per process, made on first use. After a fork the child makes its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.pid = os.getpid()
+        self.owner = f"{self.pid}-{secrets.token_hex(3)}"
+        sweep(root)
+        # Not ours to wait for: it ends right after us. Its stdin is closed by the kernel at our end.
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _JANITOR, "webgym-janitor", str(root / f"{PREFIX}{self.owner}-")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
+
+    def __del__(self) -> None:
+        # Interpreter exit: no warning about a child that is still there on purpose.
+        self._process.returncode = 0
+
+
+_janitor: _Janitor | None = None
+
+
+def _owner(root: Path) -> str:
+    """The part of folder names that stands for this process."""
+    global _janitor
+    if _janitor is None or _janitor.pid != os.getpid():
+        _janitor = _Janitor(root)
+    return _janitor.owner
+
+
+def sweep(root: Path) -> None:
+    """Remove profile folders under ``root`` that no living process holds."""
+    for folder in root.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
