@@ -116,6 +116,10 @@ class RestartPolicy:
     max_delay: float = 10.0
     final_codes: frozenset[int] = frozenset({ExitCode.OK, ExitCode.USAGE, ExitCode.DIVERGED})
     """Exit codes that trying again cannot change."""
+    proving_seconds: float = 0.0
+    """Exit 1 within so many seconds of the very first start is final too: a program that explains why it
+    cannot work here, and never has, will not work a moment later.
+    """
 
     @classmethod
     def never(cls) -> RestartPolicy:
@@ -358,7 +362,8 @@ class ManagedProcess:
             return None
         now = time.monotonic()
         self._failures.append(now)
-        final = ended.code in self.restart.final_codes
+        unproven = self.restarts == 0 and ended.seconds < self.restart.proving_seconds
+        final = ended.code in self.restart.final_codes or (unproven and ended.code == ExitCode.FAILURE)
         delay = None if final else self.restart.delay(self._failures, now)
         if delay is None:
             self.state = ProcessState.FAILED

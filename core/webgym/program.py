@@ -32,9 +32,10 @@ from webgym.process import LIFELINE_VARIABLE
 from webgym.telemetry import configure_logging, last_word
 
 if TYPE_CHECKING:
-    from webgym.spec import RunManifest
+    from webgym.broker import BrokerConfig
+    from webgym.spec import Redis, RunManifest
 
-__all__ = ["Drain", "ProgramContext", "run_program", "watch_lifeline"]
+__all__ = ["Drain", "ProgramContext", "broker_config", "run_program", "watch_lifeline"]
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +122,41 @@ class ProgramContext:
         from webgym.manifest import load_manifest
 
         return load_manifest(self.spec_path, [])
+
+    @cached_property
+    def broker_config(self) -> BrokerConfig:
+        """How to reach the run's Redis: the address from the environment, the credentials by the manifest.
+
+        Raises:
+            ManifestError: the manifest cannot be read or is not valid.
+            UsageError: the password's source or a certificate is missing.
+        """
+        return broker_config(self.redis_url, self.manifest.spec.redis)
+
+
+def broker_config(url: str, redis: Redis) -> BrokerConfig:
+    """Address and credentials of a run's Redis.
+
+    Args:
+        url: the address.
+        redis: the manifest's section; says where the credentials are.
+
+    Raises:
+        UsageError: the password's source or a certificate is missing.
+    """
+    from webgym.broker import BrokerConfig
+
+    tls = redis.tls
+    return BrokerConfig(
+        url=url,
+        username=redis.username,
+        password=None if redis.password_from is None else redis.password_from.read(),
+        ca_file=None if tls is None else tls.ca_file,
+        cert_file=None if tls is None else tls.cert_file,
+        key_file=None if tls is None else tls.key_file,
+        server_name=None if tls is None else tls.server_name,
+        connect_timeout=redis.connect_timeout_seconds,
+    )
 
 
 class Drain:

@@ -82,8 +82,12 @@ class RunDirectory:
             raise OutputError(f"{path} cannot be written: no permission for {parent}; name another by --out")
 
     @classmethod
-    def create(cls, path: Path) -> RunDirectory:
+    def create(cls, path: Path, uid: str | None = None) -> RunDirectory:
         """Make the folder of a new run and take its lock. ``run.yaml`` is the caller's to write.
+
+        Args:
+            path: of the folder.
+            uid: the run's identity; None makes one.
 
         Raises:
             OutputError: as :meth:`check_new`, or another process was faster.
@@ -93,7 +97,7 @@ class RunDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = _take_lock(path)
-            directory = cls(path, uuid.uuid4().hex, lock, fresh)
+            directory = cls(path, uid or uuid.uuid4().hex, lock, fresh)
             write_atomic(path / ".webgym" / "uid", directory.uid + "\n")
             (path / "logs").mkdir(exist_ok=True)
         except OSError as e:
@@ -101,13 +105,17 @@ class RunDirectory:
         return directory
 
     @classmethod
-    def resume(cls, path: Path) -> RunDirectory:
+    def resume(cls, path: Path, option: str = "--resume") -> RunDirectory:
         """Take the lock of an existing run's folder.
+
+        Args:
+            path: of the folder.
+            option: what messages begin with.
 
         Raises:
             OutputError: it holds no run, cannot be written, or another process has it.
         """
-        cls._require_run(path, "--resume: ")
+        cls._require_run(path, f"{option}: ")
         try:
             lock = _take_lock(path)
             uid_file = path / ".webgym" / "uid"
@@ -120,13 +128,17 @@ class RunDirectory:
         return directory
 
     @classmethod
-    def open(cls, path: Path) -> RunDirectory:
+    def open(cls, path: Path, option: str = "") -> RunDirectory:
         """For reading: no lock, nothing written.
+
+        Args:
+            path: of the folder.
+            option: what messages begin with.
 
         Raises:
             OutputError: it holds no run.
         """
-        cls._require_run(path, "")
+        cls._require_run(path, f"{option}: " if option else "")
         uid_file = path / ".webgym" / "uid"
         return cls(path, uid_file.read_text().strip() if uid_file.is_file() else "", None, fresh=False)
 

@@ -86,6 +86,17 @@ async def test_what_trying_again_cannot_change_is_final(code: ExitCode) -> None:
     assert process.restarts == 0
 
 
+async def test_a_program_that_never_worked_is_not_tried_again() -> None:
+    policy = RestartPolicy(max_failures=3, initial_delay=0.01, proving_seconds=10)
+    failing = ManagedProcess("job", python("raise SystemExit(1)"), restart=policy)
+    killed = ManagedProcess("job", python("import os; os.kill(os.getpid(), 9)"), restart=policy)
+    for process in (failing, killed):
+        await process.start()
+        await process.wait()
+    assert (failing.restarts, failing.state) == (0, ProcessState.FAILED)
+    assert killed.restarts == 3
+
+
 async def test_the_last_word_is_part_of_the_reason(tmp_path: Path) -> None:
     word = tmp_path / "word"
     process = ManagedProcess(

@@ -1,1 +1,1 @@
-"""`webgym run` on one machine: broker, workers and learner as processes, watched, drained, and reported on."""
+"""`webgym run` on one machine: broker, workers and learner as processes, watched, drained, reported on."""

@@ -71,12 +71,12 @@ def progress_line(snapshot: Snapshot, seconds: float) -> str:
     n = snapshot.number
     parts = [clock(seconds), _PHASES.get(snapshot.phase, snapshot.phase)]
     if snapshot.phase == "evaluate" and n("evaluated") is not None:
-        parts.append(f"{_figure(n('evaluated'))}/{_figure(n('evaluation_episodes'))} episodes")
+        parts.append(f"{_figure(n('evaluated'))}/{_figure(n('evaluating'))} episodes")
     if n("steps") is not None:
         parts += [
             f"steps {_figure(n('steps'))} ({_figure(n('steps_per_second'))}/s)",
             f"episodes {_figure(n('episodes'))}",
-            f"success {_figure(n('success'), '.2f')}",
+            f"success {_figure(snapshot.success, '.2f')}",
             f"loss {_figure(n('loss'), '.3g')}",
             f"staleness {_figure(n('staleness'), '.1f')}",
         ]
@@ -126,7 +126,7 @@ def render(
     if share is not None:
         body.append(ProgressBar(total=1.0, completed=share, complete_style="cyan", finished_style="cyan"))
 
-    success = n("success")
+    success = snapshot.success
     line = Text("success  ", style="dim")
     line.append(_figure(success, ".3f").rjust(6), style="bold green" if (success or 0) >= 0.95 else "bold")
     line.append("  ")
@@ -136,7 +136,7 @@ def render(
     figures = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(4):
         figures.add_column(no_wrap=True)
-    evaluated = f"{_figure(n('evaluated'))} of {_figure(n('evaluation_episodes'))}"
+    evaluated = f"{_figure(n('evaluated'))} of {_figure(n('evaluating'))}"
     rows = [
         ("steps", _figure(n("steps"))),
         ("steps/s", _figure(n("steps_per_second"), ".1f")),
@@ -163,7 +163,7 @@ def render(
 def _share_done(snapshot: Snapshot, seconds: float) -> float | None:
     n = snapshot.number
     if snapshot.phase == "evaluate":
-        done, total = n("evaluated"), n("evaluation_episodes")
+        done, total = n("evaluated"), n("evaluating")
         return min(1.0, done / total) if done is not None and total else None
     left = n("time_left")
     trained = n("seconds") if n("seconds") is not None else seconds
@@ -246,7 +246,7 @@ class LiveView:
 
     def update(self, snapshot: Snapshot, *, restarts: int, memory: int) -> None:
         """Draw the panel anew."""
-        success = snapshot.number("success")
+        success = snapshot.success
         if success is not None and snapshot.phase in ("train", "evaluate"):
             self._history.append(success)
         panel = render(

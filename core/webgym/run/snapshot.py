@@ -42,6 +42,12 @@ class Snapshot:
         return self.numbers.get(name)
 
     @property
+    def success(self) -> float | None:
+        """Success rate of greedy episodes on held-out seeds; before there is any, of training episodes."""
+        greedy = self.numbers.get("success")
+        return self.numbers.get("success_train") if greedy is None else greedy
+
+    @property
     def browsers(self) -> int:
         """Browsers that should be there."""
         return sum(m.browsers for m in self.members)

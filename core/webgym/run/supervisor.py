@@ -250,7 +250,7 @@ class Supervisor:
         """Look at the run again and again; returns (reason, message) when a limit is overrun."""
         began = time.monotonic()
         answered = began
-        entered: dict[str, float] = {}
+        phase, entered = "", began
         sampled = 0.0
         while True:
             now = time.monotonic()
@@ -276,9 +276,9 @@ class Supervisor:
                     restarts=sum(self._restarts().values()),
                     memory=self._outcome.peak_memory_bytes,
                 )
-            phase = self._outcome.last.phase
-            since = entered.setdefault(phase, now)
-            overrun = self._overrun(phase, now - since, now - began)
+            if self._outcome.last.phase != phase:
+                phase, entered = self._outcome.last.phase, now
+            overrun = self._overrun(phase, now - entered, now - began)
             if overrun and not self._winding_down:
                 return overrun
             await asyncio.sleep(self._limits.poll)

@@ -1,0 +1,114 @@
+"""The supervisor's side of Redis: a server of our own or one that is named, and what the run says through
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from webgym.broker import BrokerConfig, broker_errors, check, connect_async
+from webgym.embedded import EmbeddedBroker
+from webgym.errors import BrokerError
+from webgym.keys import Keys
+from webgym.program import broker_config
+from webgym.run.snapshot import Snapshot, parse_snapshot
+
+if TYPE_CHECKING:
+    from webgym.spec import Redis
+
+__all__ = ["RedisLink", "open_link"]
+
+logger = logging.getLogger(__name__)
+
+
+class RedisLink:
+    """A connection to the run's Redis, and the server itself if it is ours."""
+
+    def __init__(self, config: BrokerConfig, keys: Keys, embedded: EmbeddedBroker | None) -> None:
+        self._config = config
+        self._keys = keys
+        self._embedded = embedded
+        self._client = connect_async(config)
+
+    @property
+    def url(self) -> str:
+        """What programs connect to, without credentials: those they read by the manifest."""
+        return self._config.url
+
+    @property
+    def pids(self) -> Collection[int]:
+        """The server, if it is ours."""
+        pid = None if self._embedded is None else self._embedded.pid
+        return () if pid is None else (pid,)
+
+    async def snapshot(self) -> Snapshot:
+        """The run now.
+
+        Raises:
+            BrokerError: the server does not answer.
+        """
+        keys = self._keys
+        with broker_errors(self._config.where):
+            async with self._client.pipeline(transaction=False) as pipe:
+                for key in (keys.control, keys.progress, keys.members):
+                    pipe.hgetall(key)
+                control, progress, members = await pipe.execute()
+        return parse_snapshot(control, progress, members)
+
+    async def lost(self) -> str:
+        """Return once a server of ours has ended; for others the silence tells, and this never returns."""
+        while True:
+            try:
+                if self._embedded is not None:
+                    self._embedded.check()
+            except BrokerError as e:
+                return str(e)
+            await asyncio.sleep(0.25)
+
+    async def forget(self) -> None:
+        """Remove what the run left in a server that is not ours; checkpoint and manifest can rebuild it."""
+        if self._embedded is not None:
+            return
+        try:
+            with broker_errors(self._config.where):
+                found = [key async for key in self._client.scan_iter(match=self._keys.everything, count=500)]
+                for start in range(0, len(found), 500):
+                    await self._client.unlink(*found[start : start + 500])
+        except BrokerError as e:
+            logger.warning("the run's keys stay in Redis: %s", e)
+
+    async def close(self) -> None:
+        """Disconnect, and end a server of ours."""
+        await self._client.aclose()
+        if self._embedded is not None:
+            self._embedded.stop()
+
+
+def open_link(redis: Redis, uid: str) -> RedisLink:
+    """Start our own server, or make sure that the named one can be used. Writes nothing outside its own
+    folder.
+
+    The thread that calls this must live as long as the server is to.
+
+    Args:
+        redis: the manifest's section.
+        uid: the run's identity.
+
+    Raises:
+        BrokerError: no server can be started or reached, or it refuses us.
+        UsageError: the password's source or a certificate is missing.
+    """
+    keys = Keys(uid)
+    if redis.url is not None:
+        config = broker_config(redis.url, redis)
+        began = time.monotonic()
+        for warning in check(config).warnings:
+            logger.warning("%s", warning)
+        logger.info("Redis at %s answers after %.2f s", config.where, time.monotonic() - began)
+        return RedisLink(config, keys, None)
+    embedded = EmbeddedBroker(max_memory=int(redis.max_memory)).start()
+    return RedisLink(broker_config(embedded.url, redis), keys, embedded)

@@ -1,0 +1,129 @@
+"""From a manifest and a folder to a supervised run: what ``webgym run`` and ``webgym eval`` share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from webgym.errors import UsageError
+from webgym.process import ManagedProcess, RestartPolicy
+from webgym.run.link import RedisLink
+from webgym.run.live import View
+from webgym.run.supervisor import Limits, Outcome, Programs, Supervisor
+from webgym.rundir import RunDirectory
+from webgym.telemetry import TextFormatter
+
+if TYPE_CHECKING:
+    from webgym.spec import RunManifest, RunSpec
+
+__all__ = ["check_local", "incompatible", "limits_of", "log_to", "supervise", "write_report"]
+
+_REPORT_SECONDS = 120.0
+_PROVING_SECONDS = 20.0
+
+_FIXED = ("task", "seed", "mode", "observation", "policy.hiddenSize", "learner.algorithm", "learner.dueling")
+"""What a checkpoint, its counters and its seeds were made with."""
+
+
+def check_local(spec: RunSpec) -> None:
+    """Refuse what a manifest may say but one machine cannot do.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    if spec.suspend:
+        raise UsageError("spec.suspend is true: nothing would run; add --set suspend=false")
+    if spec.workers.replicas < 1:
+        raise UsageError("spec.workers.replicas is 0: nobody would act; add --set workers.replicas=1")
+
+
+def incompatible(old: RunManifest, new: RunManifest) -> list[str]:
+    """Fields that differ although a resumed run must keep them, as ``path: old -> new``."""
+    before = old.spec.model_dump(mode="json", by_alias=True)
+    after = new.spec.model_dump(mode="json", by_alias=True)
+    found = []
+    for path in _FIXED:
+        a, b = _at(before, path), _at(after, path)
+        if a != b:
+            found += list(_differences(path, a, b))
+    return found
+
+
+def _at(data: Any, path: str) -> Any:
+    for part in path.split("."):
+        data = data[part]
+    return data
+
+
+def _differences(path: str, a: Any, b: Any) -> Iterator[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted({*a, *b}):
+            if a.get(key) != b.get(key):
+                yield from _differences(f"{path}.{key}", a.get(key), b.get(key))
+    else:
+        yield f"{path}: {a} -> {b}"
+
+
+def limits_of(spec: RunSpec) -> Limits:
+    """Backstops well behind the learner's own budgets."""
+    seconds = spec.stop.seconds
+    return Limits(
+        training=None if seconds is None else 1.5 * seconds + 120.0,
+        evaluation=spec.evaluation.seconds + 60.0,
+        total=spec.active_deadline_seconds,
+    )
+
+
+@contextlib.contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """Send log records to a file; what a person should see goes through the view."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(TextFormatter())
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(handler)
+        handler.close()
+
+
+async def supervise(
+    spec: RunSpec, directory: RunDirectory, link: RedisLink, view: View, programs: Programs, *, uid: str
+) -> Outcome:
+    """Run the programs to their end, with signals as wishes to end: once in good order, twice at once."""
+    restart = RestartPolicy(max_failures=spec.backoff_limit, proving_seconds=_PROVING_SECONDS)
+    supervisor = Supervisor(directory, link, view, programs, uid=uid, limits=limits_of(spec), restart=restart)
+    loop = asyncio.get_running_loop()
+    wishes = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in wishes:
+        loop.add_signal_handler(number, supervisor.interrupt)
+    try:
+        return await supervisor.run()
+    finally:
+        for number in wishes:
+            loop.remove_signal_handler(number)
+
+
+async def write_report(directory: RunDirectory, argv: Sequence[str] | None = None) -> str | None:
+    """Have the report written by its own program; None, or why there is none."""
+    log = directory.log("report")
+    command = argv or (sys.executable, "-P", "-m", "webgym", "report", str(directory.path), "--quiet")
+    process = ManagedProcess("report", command, log=log, restart=RestartPolicy.never())
+    await process.start()
+    try:
+        ended = await asyncio.wait_for(process.wait(), _REPORT_SECONDS)
+    except TimeoutError:
+        return f"the report was not done after {_REPORT_SECONDS:.0f} s"
+    finally:
+        await process.drain(0)
+    return None if ended.code == 0 else f"no report: {ended.reason}; see {log}"
