@@ -33,9 +33,9 @@ from webgym.telemetry import configure_logging, last_word
 
 if TYPE_CHECKING:
     from webgym.broker import BrokerConfig
-    from webgym.spec import Redis, RunManifest
+    from webgym.spec import RunManifest
 
-__all__ = ["Drain", "ProgramContext", "broker_config", "run_program", "watch_lifeline"]
+__all__ = ["Drain", "ProgramContext", "run_program", "watch_lifeline"]
 
 logger = logging.getLogger(__name__)
 
@@ -131,32 +131,9 @@ class ProgramContext:
             ManifestError: the manifest cannot be read or is not valid.
             UsageError: the password's source or a certificate is missing.
         """
-        return broker_config(self.redis_url, self.manifest.spec.redis)
+        from webgym.connection import broker_config
 
-
-def broker_config(url: str, redis: Redis) -> BrokerConfig:
-    """Address and credentials of a run's Redis.
-
-    Args:
-        url: the address.
-        redis: the manifest's section; says where the credentials are.
-
-    Raises:
-        UsageError: the password's source or a certificate is missing.
-    """
-    from webgym.broker import BrokerConfig
-
-    tls = redis.tls
-    return BrokerConfig(
-        url=url,
-        username=redis.username,
-        password=None if redis.password_from is None else redis.password_from.read(),
-        ca_file=None if tls is None else tls.ca_file,
-        cert_file=None if tls is None else tls.cert_file,
-        key_file=None if tls is None else tls.key_file,
-        server_name=None if tls is None else tls.server_name,
-        connect_timeout=redis.connect_timeout_seconds,
-    )
+        return broker_config(self.manifest.spec.redis, self.redis_url)
 
 
 class Drain:

@@ -65,6 +65,8 @@ class EvalCommand:
         directory = RunDirectory.open(args.directory, "eval")
         manifest = load_manifest(directory.manifest, task_check=installed_task_check())
         check_local(manifest.spec)
+        if args.checkpoint not in ("latest", "best"):
+            args.checkpoint = os.path.abspath(args.checkpoint)
         _check_checkpoint(directory, args.checkpoint)
         check_run(manifest)
         # Its own identity: the keys of the run itself, should it be alive elsewhere, stay untouched.
@@ -102,7 +104,7 @@ async def _evaluate(
     from webgym.run.summary import read_json
     from webgym.run.supervisor import Programs
 
-    which = args.checkpoint if args.checkpoint in ("latest", "best") else os.path.abspath(args.checkpoint)
+    which = args.checkpoint
     episodes = manifest.spec.evaluation.episodes if args.episodes is None else args.episodes
     arguments = ["--evaluate", "--checkpoint", which, "--episodes", str(episodes)]
     if args.seed is not None:

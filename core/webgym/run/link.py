@@ -11,10 +11,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from webgym.broker import BrokerConfig, broker_errors, check, connect_async
+from webgym.connection import broker_config
 from webgym.embedded import EmbeddedBroker
 from webgym.errors import BrokerError
 from webgym.keys import Keys
-from webgym.program import broker_config
 from webgym.run.snapshot import Snapshot, parse_snapshot
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ def open_link(redis: Redis, uid: str) -> RedisLink:
     """
     keys = Keys(uid)
     if redis.url is not None:
-        config = broker_config(redis.url, redis)
+        config = broker_config(redis)
         began = time.monotonic()
         for warning in check(config).warnings:
             logger.warning("%s", warning)
         logger.info("Redis at %s answers after %.2f s", config.where, time.monotonic() - began)
         return RedisLink(config, keys, None)
     embedded = EmbeddedBroker(max_memory=int(redis.max_memory)).start()
-    return RedisLink(broker_config(embedded.url, redis), keys, embedded)
+    return RedisLink(broker_config(redis, embedded.url), keys, embedded)
