@@ -1,16 +1,18 @@
 """Connecting to Redis or Valkey, and saying in one line what is wrong when that fails.
 
-A server is named by a URL: ``redis://host:6379/0``, ``rediss://`` for TLS, ``unix:///path``. Credentials may stand
-in the URL or beside it; no message, log line or ``repr`` of ours ever shows them.
+A server is named by a URL: ``redis://host:6379/0``, ``rediss://`` for TLS, ``unix:///path``. Credentials
+may stand in the URL or beside it; no message, log line or ``repr`` of ours ever shows them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import ssl
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +49,8 @@ MINIMUM_VERSION = (6, 2)
 """Oldest Redis that has all commands in use. Valkey reports 7.2 here."""
 
 BLOCK_SECONDS = 5.0
-"""Longest single blocking read: less than the socket timeout, so that waiting never looks like a dead server."""
+"""Longest single blocking read: less than the socket timeout, so that waiting never looks like a dead
+server."""
 
 _SOCKET_TIMEOUT = 20.0
 _BACKOFF_BASE, _BACKOFF_CAP = 0.05, 1.0
@@ -102,7 +105,8 @@ class BrokerConfig:
     connect_timeout: float = 5.0
     """Seconds that one attempt to connect may take."""
     patience: float = 45.0
-    """About how many seconds a command goes on trying to reach a server that went away, before it raises."""
+    """About how many seconds a command goes on trying while a server that went away refuses connections,
+    before it raises; up to :attr:`connect_timeout` more for each second where packets vanish."""
 
     def __post_init__(self) -> None:
         _ = self._parts, self._database
@@ -184,20 +188,55 @@ class BrokerConfig:
         return arguments
 
     def retries(self) -> int:
-        """How many attempts fit into :attr:`patience` with the backoff in use."""
-        return max(1, round(self.patience / _BACKOFF_CAP))
+        """How many attempts fit into :attr:`patience` with the backoff in use; 0 for none of it."""
+        # It doubles from the base: about five short delays come before those of full length.
+        return 5 + round(self.patience / _BACKOFF_CAP) if self.patience > 0 else 0
 
 
 def connect(config: BrokerConfig) -> redis.Redis:
     """A synchronous client; it connects on first use, and again whenever the server was away."""
-    backoff = ExponentialWithJitterBackoff(base=_BACKOFF_BASE, cap=_BACKOFF_CAP)
-    return redis.Redis(**config.client_arguments(), retry=Retry(backoff, config.retries()))
+    client = redis.Redis(**config.client_arguments(), retry=Retry(_backoff(), config.retries()))
+    if config.server_name:
+        client.connection_pool.connection_class = _named(_NamedConnection, config.server_name)
+    return client
 
 
 def connect_async(config: BrokerConfig) -> redis.asyncio.Redis:
     """An asyncio client; it connects on first use, and again whenever the server was away."""
-    backoff = ExponentialWithJitterBackoff(base=_BACKOFF_BASE, cap=_BACKOFF_CAP)
-    return redis.asyncio.Redis(**config.client_arguments(), retry=AsyncRetry(backoff, config.retries()))
+    client = redis.asyncio.Redis(**config.client_arguments(), retry=AsyncRetry(_backoff(), config.retries()))
+    if config.server_name:
+        client.connection_pool.connection_class = _named(_NamedAsyncConnection, config.server_name)
+    return client
+
+
+class _NamedConnection(redis.SSLConnection):
+    """Expects a name other than the host in the server's certificate, which redis-py has no argument for."""
+
+    server_name = ""
+
+    def _wrap_socket_with_ssl(self, sock: Any) -> Any:
+        host, self.host = self.host, self.server_name
+        try:
+            return super()._wrap_socket_with_ssl(sock)
+        finally:
+            self.host = host
+
+
+class _NamedAsyncConnection(redis.asyncio.SSLConnection):
+    """The same for asyncio."""
+
+    server_name = ""
+
+    def _connection_arguments(self) -> Any:
+        return {**super()._connection_arguments(), "server_hostname": self.server_name}
+
+
+def _named(base: Any, name: str) -> Any:
+    return type(base.__name__, (base,), {"server_name": name})
+
+
+def _backoff() -> ExponentialWithJitterBackoff:
+    return ExponentialWithJitterBackoff(base=_BACKOFF_BASE, cap=_BACKOFF_CAP)
 
 
 def client_where(client: redis.Redis | redis.asyncio.Redis) -> str:
@@ -247,7 +286,11 @@ def broker_error(error: Exception, where: str) -> BrokerError:
     if isinstance(error, (errors.TimeoutError, TimeoutError)):
         return BrokerError(f"Redis at {where} does not answer; check redis.url and the network")
     if isinstance(error, (errors.ConnectionError, OSError)):
-        hint = "is the server running, and does redis.url begin with rediss:// exactly if it speaks TLS?"
+        hint = (
+            "is the server running?"
+            if where.startswith("unix:")
+            else ("is the server running, and does the URL begin with rediss:// exactly if it speaks TLS?")
+        )
         return BrokerError(f"Redis at {where} cannot be reached ({_reason(error)}); {hint}")
     return BrokerError(f"Redis at {where}: {_plain(text)}")
 
@@ -271,21 +314,21 @@ class ServerInfo(NamedTuple):
     """Settings under which a run may lose data, one line each."""
 
 
-def check(config: BrokerConfig, patience: float = 2.0) -> ServerInfo:
+def check(config: BrokerConfig, patience: float | None = None) -> ServerInfo:
     """Connect once and make sure that a run can use this server.
 
     Args:
         config: where it is.
-        patience: seconds to go on trying while it is unreachable.
+        patience: seconds to go on trying while it is unreachable; None for the configuration's
+            :attr:`~BrokerConfig.connect_timeout`.
 
     Raises:
         BrokerError: unreachable, wrong credentials, missing permissions, TLS trouble, too old, or not Redis.
     """
-    backoff = ExponentialWithJitterBackoff(base=_BACKOFF_BASE, cap=_BACKOFF_CAP)
-    arguments = config.client_arguments() | {"socket_timeout": config.connect_timeout}
-    client = redis.Redis(**arguments, retry=Retry(backoff, max(1, round(patience / _BACKOFF_CAP))))
+    deadline = time.monotonic() + (config.connect_timeout if patience is None else patience)
+    client = connect(replace(config, patience=0))
     with broker_errors(config.where), contextlib.closing(client):
-        client.ping()
+        _ping_until(client, deadline)
         try:
             info = {str(k): str(v) for k, v in client.info().items()}
         except errors.NoPermissionError:
@@ -293,6 +336,22 @@ def check(config: BrokerConfig, patience: float = 2.0) -> ServerInfo:
         found = _server_info(info, config.where)
         client.eval(_PROBE, 1, f"{PREFIX}{{probe}}:{client.client_id()}")
     return found
+
+
+def _ping_until(client: redis.Redis, deadline: float) -> None:
+    backoff = _backoff()
+    for failures in itertools.count(1):
+        try:
+            client.ping()
+            return
+        except (errors.AuthenticationError, errors.AuthorizationError):
+            raise
+        except (errors.ConnectionError, errors.TimeoutError) as e:
+            delay = backoff.compute(failures)
+            # Trying again cannot help against a certificate that is not trusted.
+            if time.monotonic() + delay > deadline or isinstance(e.__cause__ or e.__context__, ssl.SSLError):
+                raise
+            time.sleep(delay)
 
 
 def _server_info(info: dict[str, str], where: str) -> ServerInfo:
@@ -308,10 +367,11 @@ def _server_info(info: dict[str, str], where: str) -> ServerInfo:
             f"Redis at {where} is a node of a Redis Cluster; name a server that is not clustered"
         )
     warnings = []
-    if info.get("maxmemory", "0") != "0" and info.get("maxmemory_policy") != "noeviction":
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory", "0") != "0" and policy != "noeviction":
         warnings.append(
-            f"Redis at {where} evicts keys when its memory is full ({info.get('maxmemory_policy')}): a run loses "
-            "episodes that way; set maxmemory-policy noeviction"
+            f"Redis at {where} evicts keys when its memory is full ({policy}), and a run loses episodes with "
+            "them; set maxmemory-policy noeviction"
         )
     if numbers and numbers < (7, 0):
         warnings.append(

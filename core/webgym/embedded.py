@@ -1,8 +1,9 @@
 """A Valkey or Redis server of our own, for runs that name none.
 
-It listens on a Unix socket in a folder that only this user may enter, and on no network port. It is our child: on
-Linux the kernel ends it when its parent ends, however that happens. The folder is named after nothing but holds a
-locked file whose lock ends with the last of parent and server, so that a later start can tell and remove leftovers.
+It listens on a Unix socket in a folder that only this user may enter, and on no network port. It is our
+child: on Linux the kernel ends it when its parent ends, however that happens. The folder holds
+a file whose lock ends with the last of parent and server, so that a later start can tell leftovers and
+remove them.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class EmbeddedBroker:
 
         Args:
             max_memory: bytes; when they are full, writes are refused and nothing is evicted. 0: no limit.
-            append_only_dir: folder for an append-only file from which a restarted server resumes, synced once a
-                second; None keeps everything in memory alone.
+            append_only_dir: folder for an append-only file, synced once a second, from which a restarted
+                server resumes; None keeps everything in memory alone.
             server: the program; None finds it.
             start_seconds: how long it may take to answer.
         """
@@ -187,7 +188,8 @@ class EmbeddedBroker:
         ]
 
     def _spawn(self, server: Path) -> None:
-        assert self._folder is not None and self._lock is not None
+        assert self._folder is not None
+        assert self._lock is not None
         if self.append_only_dir is not None:
             try:
                 self.append_only_dir.mkdir(parents=True, exist_ok=True)
@@ -197,8 +199,8 @@ class EmbeddedBroker:
                 ) from e
         self.socket.unlink(missing_ok=True)
         with (self._folder / "log").open("wb") as log, warnings.catch_warnings():
-            # From 3.12 on Python warns of forking with threads. What runs in the child makes one system call through
-            # a library bound beforehand: it takes no lock that another thread could have held.
+            # From 3.12 on Python warns of forking with threads. What runs in the child makes one system
+            # call through a library bound beforehand: it takes no lock that another thread could have held.
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 self._process = subprocess.Popen(
@@ -207,7 +209,8 @@ class EmbeddedBroker:
                     stdout=log,
                     stderr=log,
                     cwd=self._folder,
-                    # Ctrl-C in a terminal reaches the whole foreground group; the supervisor ends the server last.
+                    # Ctrl-C in a terminal reaches the whole foreground group; the supervisor ends the
+                    # server last.
                     process_group=0,
                     pass_fds=(self._lock,),
                     preexec_fn=_die_with_parent(os.getpid()),
@@ -227,7 +230,8 @@ class EmbeddedBroker:
                 except redis.RedisError:  # Not listening yet, or loading its append-only file.
                     if time.monotonic() > deadline:
                         raise BrokerError(
-                            f"the embedded Redis did not answer within {self._start_seconds:g} s{self._last_line()}"
+                            f"the embedded Redis did not answer within {self._start_seconds:g} s"
+                            f"{self._last_line()}"
                         ) from None
                 # The server gives no signal when its socket appears; it takes a few tens of milliseconds.
                 time.sleep(0.005)

@@ -1,8 +1,9 @@
 """Transitions on their way from workers to the learner, with backpressure.
 
-A stream holds batches until the learner has put them into its replay and acknowledged them, which deletes them. How
-many transitions wait is counted by the same scripts that add and delete. Above a high-water mark writers wait until
-an acknowledgement tells them of room; so they wait as well when Redis's memory is full, and lose nothing.
+A stream holds batches until the learner has put them into its replay and acknowledged them, which deletes
+them. How many transitions wait is counted by the same scripts that add and delete. Above a high-water mark
+writers wait until an acknowledgement tells them of room; so they wait as well when Redis's memory is full,
+and lose nothing.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ class ExperienceWriter:
 class ExperienceReader:
     """The learner's end.
 
-    A new reader begins with what no earlier one acknowledged. Batches that cannot be decoded, and transitions that
-    arrived before, are acknowledged here and counted.
+    A new reader begins with what no earlier one acknowledged. Batches that cannot be decoded, and
+    transitions that arrived before, are acknowledged here and counted.
 
     Args:
         client: from :func:`webgym.broker.connect`.

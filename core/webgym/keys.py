@@ -1,7 +1,7 @@
 """Names of everything a run keeps in Redis.
 
-All names of one run share the hash tag ``{uid}``: they live in one cluster slot, so that a Lua script may touch any
-of them, and a run that is created anew under the same name never meets what an earlier one left.
+All names of one run share the hash tag ``{uid}``: they live in one cluster slot, so that a Lua script may
+touch any of them, and a run that is created anew under the same name never meets what an earlier one left.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Keys:
     def __post_init__(self) -> None:
         if not _UID.fullmatch(self.uid):
             raise UsageError(
-                f"run uid {self.uid[:80]!r} is not usable: 1 to 64 letters, digits, dots, dashes or underscores"
+                f"run uid {self.uid[:80]!r} is not usable: give 1 to 64 letters, digits, dots, dashes or "
+                "underscores"
             )
 
     def of(self, name: str) -> str:
@@ -136,6 +137,11 @@ class Keys:
     def members(self) -> str:
         """Hash: program id to its latest heartbeat, as JSON."""
         return self.of("members")
+
+    @cached_property
+    def film(self) -> str:
+        """Prefix of the hashes that hold an episode's screenshots; the episode's id follows."""
+        return self.of("film")
 
     @cached_property
     def everything(self) -> str:

@@ -1,7 +1,7 @@
 """The parameters of the policy, by version: published by the learner, fetched by workers.
 
-A version is staged in chunks under a name nobody reads and made visible by one script, which refuses a learner of
-an older generation, drops old versions and announces the new one. Nothing is pickled.
+A version is staged in chunks under a name nobody reads and made visible by one script, which refuses a
+learner of an older generation, drops old versions and announces the new one. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _STAGING_SECONDS = 120
 _FETCH_TRIES = 5
 
 
-# Newest is the highest version of the highest generation: a learner that resumed from a checkpoint counts on from
-# there, below what its predecessor still published. Scores are doubles, exact below 2**53.
+# Newest is the highest version of the highest generation: a learner that resumed from a checkpoint counts
+# on from there, below what its predecessor still published. Scores are doubles, exact below 2**53.
 _MAX_VERSION = 2**40
 _MAX_GENERATION = 2**13
 

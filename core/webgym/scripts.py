@@ -25,8 +25,8 @@ class LuaScript:
     name: str
     body: str = field(repr=False)
     allow_oom: bool
-    """It frees memory, so it must run also when memory is full. Redis 6.2 knows no such flag: there a full server
-    stays full until somebody gives it more memory."""
+    """It frees memory, so it must run also when memory is full. Redis 6.2 knows no such flag: there a full
+    server stays full until somebody gives it more memory."""
 
     def source(self, *, flags: bool) -> str:
         """The script, headed by its flags where the server understands them."""
@@ -64,7 +64,8 @@ class ScriptCaller:
         self._flags = True
 
     def __call__(self, script: LuaScript, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run it by its hash, sending the source only when the server does not know it (first use, restart)."""
+        """Run it by its hash, sending the source only when the server does not know it (first use,
+        restart)."""
         try:
             return self._client.evalsha(script.sha(flags=self._flags), len(keys), *keys, *args)
         except NoScriptError:
@@ -86,7 +87,8 @@ class AsyncScriptCaller:
         self._flags = True
 
     async def __call__(self, script: LuaScript, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run it by its hash, sending the source only when the server does not know it (first use, restart)."""
+        """Run it by its hash, sending the source only when the server does not know it (first use,
+        restart)."""
         try:
             return await self._client.evalsha(script.sha(flags=self._flags), len(keys), *keys, *args)
         except NoScriptError:

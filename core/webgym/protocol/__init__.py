@@ -1,8 +1,8 @@
 """The wire: protobuf messages and the dataclasses that programs handle instead of them.
 
 Whatever comes from the wire was possibly truncated, oversized or forged: decoding checks all of it and raises
-:class:`webgym.errors.ProtocolError`. Arrays travel as little-endian bytes with dtype and shape, and are decoded
-without a copy.
+:class:`webgym.errors.ProtocolError`. Arrays travel as little-endian bytes with dtype and shape, and are
+decoded without a copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays on the wire: little-endian bytes with dtype and shape; decoding copies nothing and trusts nothing."""
+"""Arrays on the wire: little-endian bytes with dtype and shape; decoding copies and trusts nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _CODES: dict[np.dtype[np.generic], pb.DType] = {
     np.dtype(np.int64): pb.DTYPE_INT64,
 }
 
-# Exponent bits all set: infinity or NaN. On the bit patterns, because float16 arithmetic is slow on most CPUs.
+# Exponent bits all set: infinity or NaN. On the bit patterns, because float16 arithmetic is slow on most
+# CPUs.
 _FLOAT16_EXPONENT = np.uint16(0x7C00)
 
 

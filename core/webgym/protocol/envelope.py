@@ -1,4 +1,5 @@
-"""The envelope around every message: protocol version, schema hash, kind of body, limits on what strangers send."""
+"""The envelope around every message: protocol version, schema hash, kind of body, limits on what strangers
+send."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ def pack_parameters(
         offset += len(raw) + padding
     if offset > MAX_MESSAGE_BYTES or len(state) > MAX_TENSORS:
         raise ProtocolError(
-            f"parameters of {offset} bytes in {len(state)} tensors; at most {MAX_MESSAGE_BYTES} in {MAX_TENSORS}"
+            f"parameters of {offset} bytes in {len(state)} tensors; "
+            f"at most {MAX_MESSAGE_BYTES} in {MAX_TENSORS}"
         )
     data = memoryview(b"".join(parts))
     header.total_bytes = offset
@@ -127,7 +128,8 @@ def unpack_parameters(packed: PackedParameters, schema_hash: str | None = None) 
         )
     if len(packed.chunks) != header.chunks or found != header.total_bytes:
         raise ProtocolError(
-            f"{what}: {found} bytes in {len(packed.chunks)} chunks where {header.total_bytes} in {header.chunks} belong"
+            f"{what}: {found} bytes in {len(packed.chunks)} chunks where {header.total_bytes} in "
+            f"{header.chunks} belong"
         )
     data = packed.chunks[0] if len(packed.chunks) == 1 else b"".join(packed.chunks)
     if hashlib.sha256(data).digest() != header.sha256:

@@ -20,7 +20,8 @@ MAX_TRANSITIONS = 100_000
 """Most transitions, and most observations, in one batch."""
 
 WIRE_DTYPE = np.dtype(np.float16)
-"""What float32 features travel and are stored as. Features are multiples of 1/256 in [0, 1]: exact in float16."""
+"""What float32 features travel and are stored as. Features are multiples of 1/256 in [0, 1]: exact in
+float16."""
 
 _MAX_INT64 = 2**63 - 1
 
@@ -34,8 +35,8 @@ def wire_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
 class TransitionBatch:
     """Consecutive transitions of one episode: n of them, over M observations.
 
-    Arrays of a decoded batch are read-only views of the message. Float features of a decoded batch are float16;
-    :meth:`unpacked` gives float32.
+    Arrays of a decoded batch are read-only views of the message. Float features of a decoded batch are
+    float16; :meth:`unpacked` gives float32.
     """
 
     episode: str
@@ -193,11 +194,10 @@ class TransitionBatch:
                 f"transitions: observation fields {sorted(self.observations)[:20]}; expected {sorted(fields)}"
             )
         for name, spec in fields.items():
-            array = self.observations[name]
-            if array.shape != (rows, *spec.shape) or array.dtype not in (spec.dtype, wire_dtype(spec.dtype)):
+            array, shape = self.observations[name], (rows, *spec.shape)
+            if array.shape != shape or array.dtype not in (spec.dtype, wire_dtype(spec.dtype)):
                 raise ProtocolError(
-                    f"transitions: {name} is {array.dtype} {array.shape} where {spec.dtype} {(rows, *spec.shape)} "
-                    "belongs"
+                    f"transitions: {name} is {array.dtype} {array.shape} where {spec.dtype} {shape} belongs"
                 )
             if array.dtype.kind == "f" and not is_finite(array):
                 raise ProtocolError(f"transitions: {name} holds NaN or infinity")

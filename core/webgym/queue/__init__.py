@@ -1,8 +1,9 @@
 """The queue of episodes: sorted sets in Redis, leases, retries, dead letters, each episode counted once.
 
-An episode is queued, leased, done or dead, and each change between these is one Lua script. Whoever leases names
-for how long; a lease that is neither prolonged nor completed goes back to the queue, with the next attempt's number,
-and what the former holder still reports is refused. So an episode is executed at least once and counted once.
+An episode is queued, leased, done or dead, and each change between these is one Lua script. Whoever leases
+names for how long; a lease that is neither prolonged nor completed goes back to the queue, with the next
+attempt's number, and what the former holder still reports is refused. So an episode is executed at least
+once and counted once.
 
 :class:`TaskQueue` is for asyncio, :class:`SyncTaskQueue` for everything else; they share scripts and codecs.
 """

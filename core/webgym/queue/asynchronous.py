@@ -70,7 +70,8 @@ class TaskQueue:
             lease_seconds: how long without a :meth:`heartbeat`, by Redis's clock.
 
         Returns:
-            Highest priority first; none if nothing is queued. A payload that is no task goes to the dead letters.
+            Highest priority first; none if nothing is queued. A payload that is no task goes to the dead
+            letters.
         """
         tasks, poisoned = self._calls.leased(await self._run(self._calls.lease(worker, count, lease_seconds)))
         if poisoned:

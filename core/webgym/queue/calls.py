@@ -297,8 +297,8 @@ def _script(name: str, *, allow_oom: bool) -> LuaScript:
     return load_script("queue", f"queue_{name}", allow_oom=allow_oom)
 
 
-# Adding is the one operation that only takes memory: it waits while there is none. All others, on balance, free it,
-# or move episodes on so that others can.
+# Adding is the one operation that only takes memory: it waits while there is none. All others, on balance,
+# free it, or move episodes on so that others can.
 _ADD = _script("add", allow_oom=False)
 _LEASE = _script("lease", allow_oom=True)
 _HEARTBEAT = _script("heartbeat", allow_oom=True)
