@@ -59,6 +59,7 @@ DISABLED_FEATURES = (
     "AutofillServerCommunication",
     "BackForwardCache",  # a page brought back from it fires no load event
     "CertificateTransparencyComponentUpdater",
+    "DeferRendererTasksAfterInput",  # or the page's own tasks wait for a frame after each click
     "DestroyProfileOnBrowserClose",
     "DialMediaRouteProvider",
     "GlobalMediaControls",
