@@ -9,10 +9,13 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from webgym import spec
 
 __all__ = [
     "GLOBAL_KINDS",
@@ -23,6 +26,7 @@ __all__ = [
     "Observation",
     "Schema",
     "TensorSpec",
+    "observation_schema",
 ]
 
 Observation = dict[str, NDArray[np.generic]]
@@ -203,3 +207,15 @@ class Schema:
     def empty(self) -> Observation:
         """An observation of zeros, writable."""
         return {name: np.zeros(spec.shape, spec.dtype) for name, spec in self.fields().items()}
+
+
+FRAME_SHAPE = (224, 224, 3)
+
+
+def observation_schema(observation: spec.Observation) -> Schema:
+    """The schema that a manifest's ``observation`` part asks for."""
+    return Schema(
+        nodes=observation.nodes,
+        texts=observation.texts,
+        frame=FRAME_SHAPE if observation.frame else None,
+    )

@@ -34,8 +34,17 @@ _FORMAT = 1
 _MANIFEST, _STATE, _BEST = "manifest.json", "state.json", "best.json"
 _NAME = re.compile(r"step-(\d{1,18})")
 _GROUP = re.compile(r"[A-Za-z0-9_-]+")
-_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RuntimeError)
-_DAMAGE += (struct.error, zipfile.BadZipFile)
+_DAMAGE: tuple[type[Exception], ...] = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+)
 """What the parsers of JSON, zip and npy raise at bytes that are not theirs."""
 _LOG = logging.getLogger(__name__)
 

@@ -91,6 +91,12 @@ class EpisodeSchedule:
             record=record,
         )
 
+    def skip_to(self, cursors: Mapping[str, int]) -> None:
+        """Deal nothing that was dealt before: move each cursor forward to at least this."""
+        for purpose, cursor in cursors.items():
+            if purpose in self.cursors:
+                self.cursors[purpose] = max(self.cursors[purpose], cursor)
+
     def state(self) -> dict[str, int]:
         """The cursors, for a checkpoint."""
         return dict(self.cursors)

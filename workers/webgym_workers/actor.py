@@ -183,10 +183,10 @@ class Actor:
         except BrowserFault as fault:
             self.counters.faults += 1
             logger.warning("%s: %s", type(fault).__name__, fault, extra={"episode": task.episode})
-            await self._queue.fail(task, f"{type(fault).__name__}: {fault}", fault.blame)
+            await self._queue.fail(task.episode, task.attempt, f"{type(fault).__name__}: {fault}", fault.blame)
             await self._source.discard(fault)
         except ParametersGone as gone:
-            await self._queue.fail(task, str(gone), "agent")
+            await self._queue.fail(task.episode, task.attempt, str(gone), "agent")
         finally:
             self.current = None
 
@@ -232,7 +232,7 @@ class Actor:
         summary = EpisodeSummary(
             episode=task.episode,
             attempt=task.attempt,
-            task=task.name,
+            task=task.task,
             seed=task.seed,
             purpose=task.purpose,
             success=step.success,
@@ -243,13 +243,13 @@ class Actor:
             epsilon=epsilon,
             worker=f"{self.acting.worker}/{self.acting.index}",
             outcome="terminated" if step.terminated else "truncated",
-            staleness=version - first_version,
+            staleness=max(0, version - first_version),
             invalid_actions=invalid,
         )
         counters = {f"{task.purpose}_steps": float(steps), f"{task.purpose}_episodes": 1.0}
         if step.success:
             counters[f"{task.purpose}_successes"] = 1.0
-        if not await self._queue.complete(task, summary.encode(self._schema.hash), counters):
+        if not await self._queue.complete(task.episode, task.attempt, summary, counters):
             logger.info("completed by another attempt already", extra={"episode": task.episode})
 
     async def _send(self, task: EpisodeTask, recording: _Recording) -> None:
@@ -262,9 +262,10 @@ class Actor:
         batch = TransitionBatch(
             episode=task.episode,
             attempt=task.attempt,
-            task=task.name,
-            worker=self.acting.worker,
+            task=task.task,
             first_sequence=recording.sent,
+            worker=self.acting.worker,
+            generation=1,
             observations=_stack(recording.observations[low - recording.offset :]),
             obs_index=cols.obs_index - low,
             next_index=cols.next_index - low,
@@ -274,7 +275,7 @@ class Actor:
             priority=cols.priority,
             version=np.array([recording.versions[i] for i in cols.obs_index], dtype=np.int64),
         )
-        await self._experience.push([batch.encode(self._schema)])
+        await self._experience.push([batch])
         recording.sent += len(fresh)
 
 

@@ -59,7 +59,7 @@ class Film:
         self._images.append(await episode.page.screenshot())
         meta = {
             "episode": self._task.episode,
-            "task": self._task.name,
+            "task": self._task.task,
             "seed": self._task.seed,
             "goal": self._goal,
             "success": success,

@@ -19,11 +19,13 @@ from collections.abc import Callable
 import torch
 
 from webgym.broker import connect
+from webgym.connection import broker_config
 from webgym.errors import BrokerError, ProtocolError
 from webgym.keys import Keys
-from webgym.params import ParameterStore, Parameters
+from webgym.params import MissingParameters, SyncParameterStore
+from webgym.protocol import Parameters
 from webgym.program import Drain, ProgramContext, run_program
-from webgym.schema import Schema
+from webgym.schema import Schema, observation_schema
 from webgym_policy.network import PolicyNetwork, infer, load_parameters
 from webgym_workers.slots import ObservationSlots, Reply, Request
 
@@ -31,24 +33,30 @@ __all__ = ["InferenceLoop", "ParameterFeed", "main"]
 
 logger = logging.getLogger(__name__)
 
+_PINNED_PATIENCE = 0.1
+"""Seconds at most before a pinned version that is asked for is looked up."""
+_PINNED_KEPT = 3
+_RETRY_SECONDS = 0.5
+
 
 class ParameterFeed(threading.Thread):
     """Follows the parameter store in the background.
 
     Args:
         store: a store with its own connection; only this thread uses it.
+        schema_hash: parameters of another schema are refused.
         wake: called after new parameters arrived, from this thread.
     """
 
-    def __init__(self, store: ParameterStore, wake: Callable[[], None]) -> None:
+    def __init__(self, store: SyncParameterStore, schema_hash: str, wake: Callable[[], None]) -> None:
         super().__init__(name="parameters", daemon=True)
         self._store = store
+        self._schema_hash = schema_hash
         self._wake = wake
         self._lock = threading.Lock()
         self._newest: Parameters | None = None
         self._wanted: set[int] = set()
         self._pinned: OrderedDict[int, Parameters | None] = OrderedDict()
-        self._work = threading.Event()
         self._stopping = threading.Event()
 
     def newest(self) -> Parameters | None:
@@ -64,45 +72,46 @@ class ParameterFeed(threading.Thread):
             if version in self._pinned:
                 return True, self._pinned[version]
             self._wanted.add(version)
-        self._work.set()
         return False, None
 
     def run(self) -> None:
         """Follow the store until :meth:`stop`."""
         while not self._stopping.is_set():
             try:
-                self._fetch()
-                # The publisher's message or a pinned version wakes us; a lost message costs one period.
-                if self._store.wait_published(0.2 if not self._wanted else 0.0):
-                    continue
+                self._fetch_pinned()
+                known = self._newest.version if self._newest else 0
+                if self._store.wait_newer(known, _PINNED_PATIENCE) != known:
+                    self._fetch_newest()
+            except MissingParameters:
+                continue  # trimmed between the look and the fetch: there is a newer one
             except (BrokerError, ProtocolError) as error:
                 logger.warning("parameters: %s", error)
-                self._stopping.wait(0.5)
+                self._stopping.wait(_RETRY_SECONDS)
 
-    def _fetch(self) -> None:
-        latest = self._store.latest_version()
-        known = self._newest.version if self._newest else 0
-        if latest is not None and latest != known:
-            fetched = self._store.fetch(None)
-            if fetched is not None:
-                with self._lock:
-                    self._newest = fetched
-                self._wake()
+    def _fetch_newest(self) -> None:
+        fetched = self._store.fetch(None, self._schema_hash)
+        with self._lock:
+            self._newest = fetched
+        self._wake()
+
+    def _fetch_pinned(self) -> None:
         with self._lock:
             wanted = list(self._wanted)
         for version in wanted:
-            fetched = self._store.fetch(version)
+            try:
+                fetched: Parameters | None = self._store.fetch(version, self._schema_hash)
+            except MissingParameters:
+                fetched = None
             with self._lock:
                 self._wanted.discard(version)
                 self._pinned[version] = fetched
-                while len(self._pinned) > 3:
+                while len(self._pinned) > _PINNED_KEPT:
                     self._pinned.popitem(last=False)
             self._wake()
 
     def stop(self) -> None:
         """End the thread at its next look."""
         self._stopping.set()
-        self._work.set()
 
 
 class InferenceLoop:
@@ -219,11 +228,12 @@ def main(argv: list[str] | None = None) -> int:
     def body(context: ProgramContext, drain: Drain) -> int:
         torch.set_num_threads(1)
         spec = context.manifest.spec
-        schema = spec.observation.schema()
+        schema = observation_schema(spec.observation)
         keys = Keys(context.run_uid)
         slots = ObservationSlots(schema, args.slots, args.memory_fd)
         sockets = [socket.socket(fileno=int(fd)) for fd in args.socket_fds.split(",")]
-        feed = ParameterFeed(ParameterStore(connect(context.redis_url), keys, schema.hash), lambda: loop.wake())
+        store = SyncParameterStore(connect(broker_config(spec.redis, context.redis_url)), keys)
+        feed = ParameterFeed(store, schema.hash, lambda: loop.wake())
         loop = InferenceLoop(schema, spec.policy.hidden_size, spec.learner.dueling, slots, sockets, feed)
         feed.start()
         started = time.monotonic()

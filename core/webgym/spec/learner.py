@@ -80,10 +80,14 @@ class Learner(PodSettings):
     """Double Q-learning (van Hasselt et al., 2016): choose with one network, value with the other."""
     dueling: bool = True
     """Dueling heads (Wang et al., 2016): state value and advantages apart."""
+    average_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """Decay, per update, of the moving average of the weights that acting and evaluation use: steadier than
+    the latest weights. 0 uses those."""
     gradient_clip: Annotated[float, Field(gt=0, le=1e6)] = 10.0
     """Largest norm of the gradient of an update; longer ones are scaled down to it."""
-    step_cost: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Taken off the reward of each step, in units of reward. A little (0.01) discourages wasted actions."""
+    step_cost: Annotated[float, Field(ge=0, le=10)] = 0.02
+    """Taken off the reward of each step, in units of reward. Without it an agent that has learned a task
+    may put off its end: at a discount of 0.99 waiting costs less than the errors of its estimates."""
     replay: Replay = Field(default_factory=Replay)
     """The memory that updates are drawn from."""
     replay_ratio: ReplayRatio = Field(default_factory=ReplayRatio)

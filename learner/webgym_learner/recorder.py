@@ -1,0 +1,115 @@
+"""What a run leaves behind while it trains: the ledger of episodes, metrics lines, TensorBoard scalars, live progress."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from webgym.protocol import EpisodeSummary
+from webgym.rundir import JsonLinesWriter
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from torch.utils.tensorboard import SummaryWriter
+
+__all__ = ["EpisodeLedger", "MetricsRecorder"]
+
+
+class EpisodeLedger:
+    """``episodes.jsonl``: one line for each episode that counted, each episode once.
+
+    The file itself is what makes an episode count once: a result is written before it is taken off the stream, and one
+    that the file holds already (the learner died in between) is not written again.
+
+    Args:
+        path: the file; lines of an earlier incarnation are read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._seen: set[str] = set()
+        self.next_index: dict[str, int] = {}
+        """By purpose: the first episode index that no line names yet."""
+        if path.exists():
+            self._load(path)
+        self._writer = JsonLinesWriter(path)
+
+    def _load(self, path: Path) -> None:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                try:
+                    entry = json.loads(line)
+                    self._remember(str(entry["episode"]), str(entry["purpose"]))
+                except (ValueError, KeyError, TypeError):
+                    continue  # the last line of a crash; the writer drops it
+
+    def _remember(self, episode: str, purpose: str) -> None:
+        self._seen.add(episode)
+        tail = episode.rpartition("-")[2]
+        if tail.isdigit():
+            self.next_index[purpose] = max(self.next_index.get(purpose, 0), int(tail) + 1)
+
+    def __len__(self) -> int:
+        """Episodes counted so far."""
+        return len(self._seen)
+
+    def add(self, summaries: list[EpisodeSummary]) -> list[EpisodeSummary]:
+        """Write down what is new, in one append; returns it."""
+        fresh = []
+        for summary in summaries:
+            if summary.episode not in self._seen:
+                self._remember(summary.episode, summary.purpose)
+                fresh.append(summary)
+        if fresh:
+            now = round(time.time(), 3)
+            self._writer.write_many([{"time": now, **asdict(s)} for s in fresh])
+        return fresh
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+class MetricsRecorder:
+    """``metrics.jsonl``, TensorBoard and the progress hash, from one dictionary of numbers.
+
+    Args:
+        out: the run directory.
+        client: the run's Redis.
+        progress_key: hash for the live view.
+    """
+
+    def __init__(self, out: Path, client: Redis, progress_key: str) -> None:
+        self._writer = JsonLinesWriter(out / "metrics.jsonl")
+        self._board_folder = out / "tensorboard"
+        self._board: SummaryWriter | None = None
+        self._client = client
+        self._key = progress_key
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """Store one line; ``steps`` is the x-axis of TensorBoard."""
+        self._writer.write(metrics)
+        self.progress(metrics)
+        if self._board is None:
+            # Imported late: it takes a second that the first gradient step need not wait for.
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(self._board_folder))
+        step = int(metrics.get("steps") or 0)
+        for name, value in metrics.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("time", "steps"):
+                self._board.add_scalar(name, value, step)
+
+    def progress(self, numbers: Mapping[str, Any]) -> None:
+        """Update the live view only."""
+        mapping = {name: json.dumps(value) for name, value in numbers.items()}
+        self._client.hset(self._key, mapping=mapping)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Flush and close everything."""
+        self._writer.close()
+        if self._board is not None:
+            self._board.close()

@@ -1,0 +1,386 @@
+"""The training loop: experience in, gradient updates, parameters out, one thread, nobody waited for.
+
+Two meters hold actors and learner together. Above ``replayRatio.max`` updates per environment step the learner waits
+for experience; below ``replayRatio.min`` it deals no further episodes, so the browsers pause once the queue is dry.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webgym.errors import CheckpointError
+from webgym.protocol import EpisodeSummary
+from webgym.spec import RunSpec
+from webgym_learner.checkpoint import CheckpointStore
+from webgym_learner.dqn import DQN, UpdateResult
+from webgym_learner.inbox import Inbox
+from webgym_learner.recorder import MetricsRecorder
+from webgym_learner.replay import PrioritizedReplay
+from webgym_learner.schedule import EpisodeSchedule
+from webgym_learner.validation import Validation, Verdict
+from webgym_learner.window import RateMeter, SuccessWindow
+from webgym_policy.network import parameters_of
+
+__all__ = ["Counters", "StopReason", "Trainer", "TrainerParts", "anneal", "ratio_allows"]
+
+logger = logging.getLogger(__name__)
+
+_UPDATES_PER_ROUND = 4
+"""Updates between two looks at the inbox."""
+_REPORT_SECONDS = 1.0
+_COUNT_SECONDS = 0.05
+"""How often the queue's depth is asked for."""
+_LEAST_DEPTH = 8
+"""Episodes kept queued at least; twice the browsers where there are many."""
+_RATIO_SLACK = 200
+"""Updates by which the learner may fall behind the smallest ratio before the browsers pause."""
+
+
+class StopReason(StrEnum):
+    """Why training ended."""
+
+    STEPS = "steps"
+    SECONDS = "seconds"
+    SUCCESS = "success"
+    DRAINED = "drained"
+
+
+@dataclass
+class Counters:
+    """Numbers of the whole run, over all its learners' lives."""
+
+    steps: int = 0
+    """Environment steps of training episodes that counted."""
+    episodes: int = 0
+    transitions: int = 0
+    """Transitions that went into the replay."""
+    stale: int = 0
+    """Transitions dropped because their parameters were too old."""
+    duplicates: int = 0
+    version: int = 0
+    """Newest parameter version."""
+    training_seconds: float = 0.0
+    faults: int = 0
+    """Episodes given up after all their attempts."""
+    lost_updates: int = 0
+    """Updates that killed learners had made since their last checkpoints."""
+
+
+@dataclass
+class TrainerParts:
+    """Everything the loop works with; built by the program."""
+
+    spec: RunSpec
+    generation: int
+    dqn: DQN
+    replay: PrioritizedReplay
+    schedule: EpisodeSchedule
+    inbox: Inbox
+    recorder: MetricsRecorder
+    checkpoints: CheckpointStore
+    counters: Counters = field(default_factory=Counters)
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+
+
+def ratio_allows(updates: int, steps: int, maximum: float) -> bool:
+    """Whether one more update keeps within the largest ratio of updates to environment steps."""
+    return updates + 1 <= maximum * steps
+
+
+def anneal(start: float, updates: int, over: int) -> float:
+    """Importance exponent: from ``start`` to 1 over so many updates (Schaul et al. 2016, section 3.4)."""
+    return min(1.0, start + (1.0 - start) * updates / over)
+
+
+class Trainer:
+    """Trains until a limit is reached or a drain is asked for."""
+
+    def __init__(self, parts: TrainerParts) -> None:
+        self.parts = parts
+        spec = parts.spec
+        self.validation = Validation(spec.stop.success, spec.stop.window)
+        self.success = SuccessWindow(100)
+        """The last training episodes, exploration and all."""
+        self._nearly_greedy = SuccessWindow(50)
+        self._steps_rate = RateMeter()
+        self._episode_rate = RateMeter()
+        self._updates_rate = RateMeter()
+        self._last_update: UpdateResult | None = None
+        self._mean_staleness = 0.0
+        self._first_step_at: float | None = None
+        self._started_updates = parts.dqn.updates
+        self._learning_from_steps: int | None = None
+        self._next_report = 0.0
+        self._next_count = 0.0
+        self._next_checkpoint = time.monotonic() + spec.learner.checkpoint.interval_seconds
+        self._published_at = parts.dqn.updates
+        self._queued = 0
+        self._validate_credit = 0.0
+        self._round_checkpoint: dict[int, int] = {}
+        self._passed: Verdict | None = None
+        self._steps_before = parts.counters.steps
+        self._seconds_before = parts.counters.training_seconds
+        self.initial = parameters_of(parts.dqn.online)
+        """The weights this learner started with."""
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self, drained: Any) -> StopReason:
+        """Train.
+
+        Args:
+            drained: called often; true once the program is asked to stop.
+
+        Raises:
+            DivergedError: the loss is not finite; the last good checkpoint stays.
+            BrokerError: Redis is gone.
+        """
+        if self.parts.counters.version == 0:
+            # Version 1 is the untrained network: actors explore at random as long as it is the newest.
+            self.publish(pinned=True)
+        else:
+            self.publish()
+        while True:
+            reason = StopReason.DRAINED if drained() else self._limit_reached()
+            if reason is not None:
+                self._report(force=True)
+                return reason
+            may_update = self._may_update()
+            self._collect(block_ms=0 if may_update else 20)
+            self._deal()
+            if may_update:
+                for _ in range(_UPDATES_PER_ROUND):
+                    self._update()
+                    if not self._may_update():
+                        break
+                if self.parts.dqn.updates - self._published_at >= self.parts.spec.learner.publish_interval:
+                    self.publish()
+            if time.monotonic() >= self._next_checkpoint:
+                self.checkpoint()
+            self._report()
+
+    def _limit_reached(self) -> StopReason | None:
+        stop, counters = self.parts.spec.stop, self.parts.counters
+        if self._first_step_at is not None:
+            counters.training_seconds = self._seconds_before + time.monotonic() - self._first_step_at
+        if self._passed is not None:
+            return StopReason.SUCCESS
+        if stop.steps is not None and counters.steps >= stop.steps:
+            return StopReason.STEPS
+        if stop.seconds is not None and counters.training_seconds >= stop.seconds:
+            return StopReason.SECONDS
+        return None
+
+    # --- experience in -------------------------------------------------------------------------------------------
+
+    def _collect(self, block_ms: int) -> None:
+        parts = self.parts
+        batches = parts.inbox.experience(block_ms)
+        for batch in batches:
+            age = parts.counters.version - int(batch.version.min())
+            limit = parts.spec.policy.max_staleness
+            if limit and age > limit:
+                parts.counters.stale += len(batch)
+                continue
+            self._mean_staleness += 0.05 * (age - self._mean_staleness)
+            parts.replay.add(
+                batch.observations,
+                batch.obs_index,
+                batch.next_index,
+                batch.action,
+                batch.reward,
+                batch.discount,
+                batch.priority,
+            )
+            parts.counters.transitions += len(batch)
+        for summary in parts.inbox.results():
+            self._count(summary)
+
+    def _count(self, summary: EpisodeSummary) -> None:
+        counters = self.parts.counters
+        self._queued -= 1
+        if summary.outcome == "fault":
+            counters.faults += 1
+        if summary.purpose == "train":
+            if self._first_step_at is None:
+                self._first_step_at = time.monotonic() - summary.seconds
+            counters.episodes += 1
+            counters.steps += summary.steps
+            self._steps_rate.add(summary.steps)
+            self._episode_rate.add()
+            self.success.add(summary.success)
+            if summary.epsilon < 0.1:
+                self._nearly_greedy.add(summary.success)
+        elif summary.purpose == "validate":
+            verdict = self.validation.add(summary.episode, summary.success, self.parts.dqn.updates)
+            if verdict is not None:
+                self._judge(verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
+        logger.info(
+            "validation of version %d: %d of %d", verdict.version, verdict.successes, verdict.trials
+        )
+        step = self._round_checkpoint.pop(verdict.version, None)
+        if step is not None:
+            try:
+                self.parts.checkpoints.mark(step, verdict.lower)
+            except CheckpointError as error:
+                logger.warning("%s", error)
+        if verdict.passed:
+            self._passed = verdict
+        else:
+            self.parts.inbox.cancel("validate")
+            self.parts.inbox.unpin(verdict.version)
+
+    # --- episodes out --------------------------------------------------------------------------------------------
+
+    def _deal(self) -> None:
+        now = time.monotonic()
+        if now < self._next_count:
+            return
+        self._next_count = now + _COUNT_SECONDS
+        parts = self.parts
+        if self.validation.wants_round(parts.dqn.updates):
+            self._start_round()
+        depth = parts.inbox.queued()
+        missing = max(_LEAST_DEPTH, 2 * parts.inbox.browsers()) - depth
+        if missing <= 0 or self._learner_is_behind():
+            return
+        self._validate_credit += missing * parts.spec.evaluation.validation_share
+        validate = int(self._validate_credit) if self._learning_from_steps is not None else 0
+        self._validate_credit -= int(self._validate_credit)
+        tasks = parts.schedule.deal("train", missing - validate) if missing > validate else []
+        if validate:
+            tasks += parts.schedule.deal("validate", validate)
+        parts.inbox.deal(tasks, parts.schedule.state())
+
+    def _start_round(self) -> None:
+        version = self.publish(pinned=True)
+        self._round_checkpoint[version] = self.checkpoint()
+        tasks = self.parts.schedule.deal("validate", self.parts.spec.stop.window, version=version, label="-round")
+        self.validation.start(version, [t.episode for t in tasks])
+        self.parts.inbox.deal(tasks, self.parts.schedule.state())
+
+    def _learner_is_behind(self) -> bool:
+        if self._learning_from_steps is None:
+            return False
+        steps = self.parts.counters.steps - self._learning_from_steps
+        updates = self.parts.dqn.updates - self._started_updates
+        return updates + _RATIO_SLACK < self.parts.spec.learner.replay_ratio.min * steps
+
+    # --- updates -------------------------------------------------------------------------------------------------
+
+    def _may_update(self) -> bool:
+        parts = self.parts
+        learner = parts.spec.learner
+        if self._learning_from_steps is None:
+            if len(parts.replay) < max(learner.replay.min_transitions, parts.spec.policy.exploration.warmup_steps):
+                return False
+            self._learning_from_steps = self._steps_before
+        steps = max(parts.counters.steps, parts.counters.transitions) - self._learning_from_steps
+        return ratio_allows(parts.dqn.updates - self._started_updates, steps, learner.replay_ratio.max)
+
+    def _update(self) -> None:
+        parts = self.parts
+        replay = parts.spec.learner.replay
+        beta = anneal(replay.beta_start, parts.dqn.updates, replay.beta_steps)
+        batch = parts.replay.sample(parts.spec.learner.batch_size, beta, parts.rng)
+        result = parts.dqn.update(batch)
+        parts.replay.update_priorities(batch.slots, batch.generations, result.td_errors)
+        self._last_update = result
+        self._updates_rate.add()
+
+    # --- parameters and checkpoints ------------------------------------------------------------------------------
+
+    def publish(self, *, pinned: bool = False) -> int:
+        """Publish the acting network as a new version; returns the version."""
+        counters = self.parts.counters
+        counters.version += 1
+        self._published_at = self.parts.dqn.updates
+        self.parts.inbox.publish(counters.version, parameters_of(self.parts.dqn.acting), pinned=pinned)
+        return counters.version
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint; returns the step it is named by."""
+        parts = self.parts
+        self._next_checkpoint = time.monotonic() + parts.spec.learner.checkpoint.interval_seconds
+        saved = parts.dqn.state_dict()
+        arrays: dict[str, Any] = dict(saved["arrays"])
+        arrays["acting"] = parameters_of(parts.dqn.acting)
+        state: dict[str, Any] = {
+            "dqn": saved["state"],
+            "counters": vars(parts.counters).copy(),
+            "schedule": parts.schedule.state(),
+            "rng": parts.rng.bit_generator.state,
+            "generation": parts.generation,
+        }
+        if parts.spec.learner.checkpoint.replay:
+            replay_arrays, replay_state = parts.replay.state()
+            arrays["replay"] = replay_arrays
+            state["replay"] = replay_state
+        parts.checkpoints.save(parts.counters.steps, arrays, state)
+        return parts.counters.steps
+
+    def final_weights(self) -> tuple[dict[str, NDArray[np.float32]], str]:
+        """The weights to evaluate, and where they come from: the version that passed, else the surest one."""
+        present = parameters_of(self.parts.dqn.acting)
+        best = self._passed or self.validation.best
+        if best is None:
+            return present, "latest"
+        curve = self.validation.curve
+        rate = curve.rate
+        if self._passed is None and rate is not None and len(curve) >= 20 and rate >= best.successes / best.trials:
+            return present, "latest"
+        try:
+            arrays = self.parts.checkpoints.best(groups=["acting"]).arrays["acting"]
+        except CheckpointError as error:
+            logger.warning("%s; the latest weights are evaluated instead", error)
+            return present, "latest"
+        return {name: np.asarray(array) for name, array in arrays.items()}, "best"
+
+    # --- reports -------------------------------------------------------------------------------------------------
+
+    def _report(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if now < self._next_report and not force:
+            return
+        self._next_report = now + _REPORT_SECONDS
+        self.parts.recorder.write(self.metrics())
+
+    def metrics(self) -> dict[str, Any]:
+        """The run in numbers, now."""
+        parts, counters, last = self.parts, self.parts.counters, self._last_update
+        stop = parts.spec.stop
+        left = None if stop.seconds is None else max(0.0, stop.seconds - counters.training_seconds)
+        learning = self._learning_from_steps
+        steps = counters.steps - learning if learning is not None else 0
+        return {
+            "time": round(time.time(), 3),
+            "seconds": round(counters.training_seconds, 3),
+            "steps": counters.steps,
+            "episodes": counters.episodes,
+            "updates": parts.dqn.updates,
+            "version": counters.version,
+            "steps_per_second": round(self._steps_rate.rate(), 2),
+            "episodes_per_second": round(self._episode_rate.rate(), 2),
+            "updates_per_second": round(self._updates_rate.rate(), 2),
+            "success": self.validation.curve.rate,
+            "success_train": self.success.rate,
+            "success_nearly_greedy": self._nearly_greedy.rate,
+            "loss": None if last is None else last.loss,
+            "q_mean": None if last is None else last.q_mean,
+            "grad_norm": None if last is None else last.grad_norm,
+            "staleness": round(self._mean_staleness, 2),
+            "replay_size": len(parts.replay),
+            "replay_ratio": round((parts.dqn.updates - self._started_updates) / steps, 3) if steps > 0 else None,
+            "stale_dropped": counters.stale,
+            "faults": counters.faults,
+            "time_left": None if left is None else round(left, 1),
+        }

@@ -1,0 +1,108 @@
+"""Deciding when the agent is good enough: greedy episodes on held-out seeds, with one parameter version a round.
+
+A trickle of greedy episodes with the newest parameters draws the learning curve and tells when a verdict is worth
+having. The verdict itself is a round: ``window`` episodes, all with one pinned version, so that it judges one set of
+weights and not a moving target. A round that cannot pass any more is given up at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from webgym_learner.window import SuccessWindow, wilson_interval
+
+__all__ = ["Round", "Validation", "Verdict"]
+
+_TRICKLE = 20
+"""Episodes of the trickle that are looked at before a round is started."""
+
+_SLACK = 0.05
+"""How far below the target the trickle may lie: it holds episodes of older, worse parameters."""
+
+
+@dataclass
+class Round:
+    """One set of weights under judgement."""
+
+    version: int
+    size: int
+    episodes: set[str] = field(default_factory=set)
+    """Episodes whose results are still to come."""
+    successes: int = 0
+    trials: int = 0
+
+    @property
+    def failures(self) -> int:
+        """Episodes that did not succeed."""
+        return self.trials - self.successes
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a finished or given-up round says of its version."""
+
+    version: int
+    successes: int
+    trials: int
+    passed: bool
+
+    @property
+    def lower(self) -> float:
+        """Lower end of the 95% interval of the success rate: what versions are compared by."""
+        return wilson_interval(self.successes, self.trials)[0]
+
+
+class Validation:
+    """Collects greedy results and says when to start a round, and how it ended.
+
+    Args:
+        target: success rate to reach; None never starts a round.
+        window: episodes of a round.
+        pause: updates between two rounds.
+    """
+
+    def __init__(self, target: float | None, window: int, pause: int = 100) -> None:
+        self._target = target
+        self._window = window
+        self._pause = pause
+        self._trickle = SuccessWindow(min(_TRICKLE, window))
+        self.curve = SuccessWindow(100)
+        """The last greedy episodes, of whatever version: what the learning curve shows."""
+        self.round: Round | None = None
+        self.best: Verdict | None = None
+        self._next_at = 0
+
+    def wants_round(self, updates: int) -> bool:
+        """Whether a verdict on the present weights is worth its episodes."""
+        if self._target is None or self.round is not None or updates < self._next_at:
+            return False
+        rate = self._trickle.rate
+        return self._trickle.full and rate is not None and rate >= self._target - _SLACK
+
+    def start(self, version: int, episodes: list[str]) -> None:
+        """A round was dealt."""
+        self.round = Round(version, len(episodes), set(episodes))
+
+    def add(self, episode: str, success: bool, updates: int) -> Verdict | None:
+        """Count a greedy result; returns the verdict when it ends the round."""
+        self.curve.add(success)
+        current = self.round
+        if current is None or episode not in current.episodes:
+            self._trickle.add(success)
+            return None
+        current.episodes.discard(episode)
+        current.trials += 1
+        current.successes += success
+        assert self._target is not None
+        allowed = int((1.0 - self._target) * current.size + 1e-9)
+        failed = current.failures > allowed
+        if not failed and current.episodes:
+            return None
+        verdict = Verdict(current.version, current.successes, current.trials, not failed)
+        self.round = None
+        self._next_at = updates + self._pause
+        if failed:
+            self._trickle.clear()
+        if self.best is None or verdict.lower >= self.best.lower:
+            self.best = verdict
+        return verdict

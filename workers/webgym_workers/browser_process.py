@@ -1,0 +1,263 @@
+"""A browser process of a worker: one event loop, several browsers, one actor each.
+
+Started by the worker program with the shared memory and its end of the inference channel as inherited descriptors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from webgym.broker import connect_async
+from webgym.connection import broker_config
+from webgym.errors import BrowserError, TaskError
+from webgym.experience import ExperienceWriter
+from webgym.keys import Keys
+from webgym.program import Drain, ProgramContext, run_program
+from webgym.queue import EpisodeTask, TaskQueue
+from webgym.schema import observation_schema
+from webgym_workers.actor import Acting, Actor
+from webgym_workers.film import FilmRecorder
+from webgym_workers.inference_client import InferenceClient
+from webgym_workers.seat import BrowserSeat, browser_options
+from webgym_workers.slots import ObservationSlots
+
+__all__ = ["BrowserProcess", "Seating", "main"]
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+_HEARTBEAT_SECONDS = 1.0
+_SHORTEST_WAIT = 0.005
+_LONGEST_WAIT = 0.1
+"""Bounds of the wait between two looks at an empty queue; it doubles in between."""
+_MOST_FAILED_STARTS = 5
+
+
+class Seating:
+    """Which of the run's actors sit in this process."""
+
+    def __init__(self, first_slot: int, count: int, first_actor: int, actors: int) -> None:
+        self.first_slot = first_slot
+        self.count = count
+        self.first_actor = first_actor
+        self.actors = actors
+
+
+class BrowserProcess:
+    """Runs the actors of one process until a drain.
+
+    Args:
+        context: environment of the program.
+        drain: the wish to end.
+        seating: which actors.
+        memory_fd: shared observation slots.
+        total_slots: slots of the whole worker.
+        channel: our end of the channel to the inference process.
+    """
+
+    def __init__(
+        self,
+        context: ProgramContext,
+        drain: Drain,
+        seating: Seating,
+        memory_fd: int,
+        total_slots: int,
+        channel: socket.socket,
+    ) -> None:
+        spec = context.manifest.spec
+        self._drain = drain
+        self._name = f"{context.id}.{seating.first_slot}"
+        keys = Keys(context.run_uid)
+        schema = observation_schema(spec.observation)
+        self._client = connect_async(broker_config(spec.redis, context.redis_url))
+        self._members = keys.members
+        self._queue = TaskQueue(self._client, keys)
+        self._experience = ExperienceWriter(self._client, keys, schema)
+        self._inference = InferenceClient(ObservationSlots(schema, total_slots, memory_fd), channel)
+        options = browser_options(spec.browser)
+        exploration, learner = spec.policy.exploration, spec.learner
+        self._seats = [
+            BrowserSeat(options, schema, spec.browser.settle_budget_seconds) for _ in range(seating.count)
+        ]
+        self._actors = [
+            Actor(
+                Acting(
+                    worker=self._name,
+                    index=seating.first_actor + i,
+                    actors=seating.actors,
+                    epsilon=exploration.epsilon,
+                    alpha=exploration.alpha,
+                    n_step=learner.n_step,
+                    discount=learner.discount,
+                    step_cost=learner.step_cost,
+                    seed=spec.seed,
+                ),
+                seating.first_slot + i,
+                schema,
+                self._inference,
+                self._queue,
+                self._experience,
+                seat,
+                FilmRecorder(self._client, keys),
+            )
+            for i, seat in enumerate(self._seats)
+        ]
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Act until a drain; returns the exit code.
+
+        Raises:
+            BrokerError: Redis is gone for good.
+            BrowserError: browsers cannot be started here.
+        """
+        # What a killed predecessor of this name held comes back at once, not when its leases run out.
+        await self._queue.abandon(self._name)
+        drained = asyncio.ensure_future(self._watch_drain())
+        heart = asyncio.ensure_future(self._beat())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for actor, seat in zip(self._actors, self._seats, strict=True):
+                    group.create_task(self._act(actor, seat))
+        except* Exception as failures:
+            raise _first_of(failures) from failures
+        finally:
+            for task in (drained, heart):
+                task.cancel()
+            await asyncio.gather(drained, heart, return_exceptions=True)
+            await self._close()
+        return 0
+
+    async def _watch_drain(self) -> None:
+        await self._drain.wait_async()
+        self._stopping.set()
+
+    async def _act(self, actor: Actor, seat: BrowserSeat) -> None:
+        failed_starts = 0
+        while not self._stopping.is_set():
+            try:
+                await seat.start()
+                failed_starts = 0
+            except BrowserError as error:
+                failed_starts += 1
+                if failed_starts >= _MOST_FAILED_STARTS:
+                    raise
+                logger.warning("a browser did not start: %s", error)
+                await self._pause(min(5.0, 0.2 * 2**failed_starts))
+                continue
+            await self._until_stopping(self._experience.await_capacity())
+            task = await self._lease()
+            if task is None:
+                return
+            try:
+                await actor.run_episode(task)
+            except TaskError as error:
+                await self._queue.fail(task.episode, task.attempt, str(error), "agent", final=True)
+
+    async def _lease(self) -> EpisodeTask | None:
+        """The next episode; None once a drain is asked for."""
+        wait = _SHORTEST_WAIT
+        while not self._stopping.is_set():
+            tasks = await self._queue.lease(self._name, 1, LEASE_SECONDS)
+            if tasks:
+                return tasks[0]
+            await self._pause(wait)
+            wait = min(_LONGEST_WAIT, wait * 2)
+        return None
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not beyond a drain."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _until_stopping(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not task.done():
+            task.cancel()
+        elif (error := task.exception()) is not None:
+            raise error
+
+    async def _beat(self) -> None:
+        """Prolong leases, and tell the world how we are."""
+        while True:
+            held = [a.current.episode for a in self._actors if a.current]
+            if held:
+                await self._queue.heartbeat(self._name, held, LEASE_SECONDS)
+            await self._client.hset(self._members, self._name, json.dumps(self._figures()))
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+
+    def _figures(self) -> dict[str, Any]:
+        counters = [a.counters for a in self._actors]
+        memory = [
+            seat.browser.resident_bytes() for seat in self._seats if seat.browser is not None and seat.alive
+        ]
+        return {
+            "role": "actor",
+            "pid": os.getpid(),
+            "time": time.time(),
+            "browsers": len(self._seats),
+            "alive": sum(seat.alive for seat in self._seats),
+            "restarts": {"browser": sum(seat.restarts for seat in self._seats)},
+            "steps": sum(c.steps for c in counters),
+            "episodes": sum(c.episodes for c in counters),
+            "faults": sum(c.faults for c in counters),
+            "invalid_actions": sum(c.invalid_actions for c in counters),
+            "version": max(c.version for c in counters),
+            "browser_memory_bytes": sum(memory),
+            "sandboxed": all(seat.browser.sandboxed for seat in self._seats if seat.browser is not None),
+        }
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(seat.close() for seat in self._seats), return_exceptions=True)
+        self._inference.close()
+        await self._client.aclose()
+
+
+def _first_of(group: BaseExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def main(argv: list[str] | None = None) -> int:
+    """``python -m webgym_workers.browser_process``: started by the worker program, never by hand."""
+    parser = argparse.ArgumentParser(prog="webgym-browsers")
+    for name in ("memory-fd", "slots", "channel-fd", "first-slot", "count", "first-actor", "actors"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    args = parser.parse_args(argv)
+
+    def body(context: ProgramContext, drain: Drain) -> int:
+        async def run() -> int:
+            seating = Seating(args.first_slot, args.count, args.first_actor, args.actors)
+            channel = socket.socket(fileno=args.channel_fd)
+            process = BrowserProcess(context, drain, seating, args.memory_fd, args.slots, channel)
+            return await process.run()
+
+        return _run_loop(run())
+
+    return run_program(body)
+
+
+def _run_loop(work: Coroutine[Any, Any, int]) -> int:
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return asyncio.run(work)
+    result: int = uvloop.run(work)
+    return result
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,191 @@
+"""The worker program: one inference process and the browser processes it answers, watched and restarted."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from webgym.errors import ExitCode, RunError
+
+if TYPE_CHECKING:
+    from webgym.process import Exit, ManagedProcess
+    from webgym.program import Drain, ProgramContext
+
+__all__ = ["Worker", "WorkerCommand"]
+
+logger = logging.getLogger(__name__)
+
+_HEARTBEAT_SECONDS = 1.0
+
+
+class Worker:
+    """Starts and watches the processes of one worker.
+
+    Args:
+        context: environment of the program.
+        drain: the wish to end.
+    """
+
+    def __init__(self, context: ProgramContext, drain: Drain) -> None:
+        from webgym.schema import observation_schema
+        from webgym_workers.capacity import browser_count, machine, split_browsers
+        from webgym_workers.slots import ObservationSlots, channel
+
+        spec = context.manifest.spec
+        self._context = context
+        self._drain = drain
+        browsers = browser_count(spec.workers, machine())
+        groups = split_browsers(browsers, spec.workers.browsers_per_process)
+        self.browsers = browsers
+        self._memory = ObservationSlots.create(observation_schema(spec.observation), browsers)
+        self._channels = [channel() for _ in groups]
+        self._restarts = {"inference": 0, "actor": 0}
+        self._processes = [self._inference(browsers)]
+        first_actor = _ordinal(context.id) * browsers
+        first = 0
+        for (_, ours), count in zip(self._channels, groups, strict=True):
+            arguments = {
+                "memory-fd": self._memory,
+                "slots": browsers,
+                "channel-fd": ours.fileno(),
+                "first-slot": first,
+                "count": count,
+                "first-actor": first_actor + first,
+                "actors": max(browsers * spec.workers.replicas, first_actor + browsers),
+            }
+            argv = [f"--{name}={value}" for name, value in arguments.items()]
+            fds = (self._memory, ours.fileno())
+            self._processes.append(self._process("actor", "webgym_workers.browser_process", argv, fds, first))
+            first += count
+
+    def _inference(self, browsers: int) -> ManagedProcess:
+        # The worker keeps both ends of every channel: requests survive a restart of either side in the socket's buffer.
+        theirs = [theirs.fileno() for theirs, _ in self._channels]
+        argv = [
+            f"--memory-fd={self._memory}",
+            f"--slots={browsers}",
+            f"--socket-fds={','.join(map(str, theirs))}",
+        ]
+        return self._process("inference", "webgym_workers.inference", argv, (self._memory, *theirs), 0)
+
+    def _process(
+        self, role: str, module: str, argv: list[str], fds: tuple[int, ...], number: int
+    ) -> ManagedProcess:
+        from webgym.process import ManagedProcess
+
+        environment = self._context.environ()
+        environment["WEBGYM_TERMINATION_LOG"] = ""
+
+        def on_exit(process: ManagedProcess, ended: Exit, delay: float | None) -> None:
+            if delay is not None:
+                self._restarts[role] += 1
+                logger.warning("%s: %s; starting it again in %.1f s", process.name, ended.reason, delay)
+
+        return ManagedProcess(
+            f"{self._context.id}/{role}-{number}",
+            [sys.executable, "-m", module, *argv],
+            env=environment,
+            pass_fds=fds,
+            on_exit=on_exit,
+        )
+
+    async def run(self) -> int:
+        """Run until a drain, or until a process cannot be kept alive.
+
+        Raises:
+            RunError: a process failed for good.
+        """
+        from webgym.process import drain_all
+
+        for process in self._processes:
+            await process.start()
+        heart = asyncio.ensure_future(self._beat())
+        waits = [asyncio.ensure_future(p.wait()) for p in self._processes]
+        asked = asyncio.ensure_future(self._drain.wait_async())
+        try:
+            await asyncio.wait([asked, *waits], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            heart.cancel()
+            # Actors first: inference has to answer until their last episode is done.
+            await drain_all(self._processes[1:])
+            await drain_all(self._processes[:1])
+            for waiting in (asked, *waits):
+                waiting.cancel()
+            os.close(self._memory)
+        if not self._drain.requested:
+            failed = next((p for p in self._processes if p.failure), None)
+            if failed is None:
+                raise RunError("a process of this worker ended by itself; see its log")
+            code = failed.exits[-1].code if failed.exits else ExitCode.FAILURE
+            error = RunError(failed.failure)
+            if code in ExitCode.__members__.values():
+                error.exit_code = ExitCode(code)
+            raise error
+        return ExitCode.OK
+
+    async def _beat(self) -> None:
+        """Tell the world which processes were started again."""
+        from webgym.broker import connect_async
+        from webgym.connection import broker_config
+        from webgym.errors import BrokerError
+        from webgym.keys import Keys
+
+        config = broker_config(self._context.manifest.spec.redis, self._context.redis_url)
+        client = connect_async(config)
+        key = Keys(self._context.run_uid).members
+        while True:
+            figures: dict[str, Any] = {
+                "role": "worker",
+                "pid": os.getpid(),
+                "time": time.time(),
+                "restarts": self._restarts,
+                "pids": {p.name: p.pid for p in self._processes},
+            }
+            try:
+                await client.hset(key, self._context.id, json.dumps(figures))
+            except (BrokerError, OSError) as error:
+                logger.debug("heartbeat not sent: %s", error)
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+
+    def unwell(self) -> str | None:
+        """Why ``/healthz`` should fail, or None."""
+        down = [p.name for p in self._processes if not p.running]
+        return f"not running: {', '.join(down)}" if down else None
+
+
+def _ordinal(name: str) -> int:
+    """The number at the end of a worker's name: its place among the workers."""
+    match = re.search(r"(\d+)$", name)
+    return int(match[1]) if match else 0
+
+
+class WorkerCommand:
+    """``webgym worker``: what a worker pod runs, and what ``webgym run`` starts."""
+
+    name = "worker"
+    help = "run a worker: browsers and the policy that drives them (started by webgym run, or in a pod)"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """All it needs comes by environment (WEBGYM_SPEC, WEBGYM_RUN_UID, WEBGYM_REDIS_URL, WEBGYM_OUT, WEBGYM_ID)."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run until SIGTERM, then drain: running episodes are finished."""
+        from webgym.program import run_program
+        from webgym.telemetry import TelemetryServer
+
+        def body(context: ProgramContext, drain: Drain) -> int:
+            async def work() -> int:
+                worker = Worker(context, drain)
+                with TelemetryServer(worker.unwell, host=context.metrics_host, port=context.metrics_port):
+                    return await worker.run()
+
+            return asyncio.run(work())
+
+        return run_program(body)
