@@ -93,22 +93,21 @@ def write_array(message: pb.Array, array: NDArray[np.generic], what: str, dtype:
 
 
 def array_from(
-    message: pb.Array, what: str, *, dtypes: Sequence[str], shape: Sequence[int | None]
+    message: pb.Array, what: str, *, dtype: np.dtype[np.generic], shape: Sequence[int | None]
 ) -> NDArray[np.generic]:
     """A read-only view of a protobuf array's bytes.
 
     Args:
         message: from the wire.
         what: its name, for errors.
-        dtypes: what it may hold, as numpy names.
+        dtype: what it must hold.
         shape: what it must have; None where any length from 0 is right.
 
     Raises:
         ProtocolError: dtype, shape, packing or the number of bytes are wrong.
     """
-    dtype = dtype_of(message.dtype, what)
-    if dtype.name not in dtypes:
-        raise ProtocolError(f"{what}: dtype {dtype.name} where {' or '.join(dtypes)} belongs")
+    if message.dtype != _CODES[dtype]:
+        raise ProtocolError(f"{what}: dtype {dtype_of(message.dtype, what)} where {dtype} belongs")
     if message.packing != pb.PACKING_RAW:
         raise ProtocolError(f"{what}: unknown packing {message.packing}")
     if len(message.shape) > MAX_DIMENSIONS:
@@ -124,8 +123,8 @@ def array_from(
     for n in found:
         size *= n
     if size != len(message.data):
-        raise ProtocolError(f"{what}: {len(message.data)} bytes where {dtype.name} {found} takes {size}")
-    return np.frombuffer(message.data, dtype).reshape(found)
+        raise ProtocolError(f"{what}: {len(message.data)} bytes where {dtype} {found} takes {size}")
+    return np.frombuffer(message.data, WIRE_DTYPES[message.dtype]).reshape(found)
 
 
 def is_finite(array: NDArray[np.generic]) -> bool:

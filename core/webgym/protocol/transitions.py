@@ -108,7 +108,7 @@ class TransitionBatch:
                 entry.array, self.observations[name], name, wire_dtype(spec.dtype).newbyteorder("<").str
             )
         for name, dtype in _COLUMNS.items():
-            write_array(getattr(body, name), getattr(self, name), name, np.dtype(dtype).newbyteorder("<").str)
+            write_array(getattr(body, name), getattr(self, name), name, dtype.newbyteorder("<").str)
         return seal(envelope, schema.hash)
 
     @classmethod
@@ -129,13 +129,11 @@ class TransitionBatch:
                 f"transitions: observation fields {sorted(arrays)[:20]}; expected {sorted(fields)}"
             )
         observations: Observation = {
-            name: array_from(
-                arrays[name], name, dtypes=(wire_dtype(spec.dtype).name,), shape=(None, *spec.shape)
-            )
+            name: array_from(arrays[name], name, dtype=wire_dtype(spec.dtype), shape=(None, *spec.shape))
             for name, spec in fields.items()
         }
         columns: dict[str, Any] = {
-            name: array_from(getattr(body, name), name, dtypes=(dtype,), shape=(None,))
+            name: array_from(getattr(body, name), name, dtype=dtype, shape=(None,))
             for name, dtype in _COLUMNS.items()
         }
         batch = cls(
@@ -205,14 +203,14 @@ class TransitionBatch:
                 raise ProtocolError(f"transitions: {name} holds something other than 0 and 1")
 
 
-_COLUMNS: dict[str, str] = {
-    "obs_index": "int32",
-    "next_index": "int32",
-    "action": "int32",
-    "reward": "float32",
-    "discount": "float32",
-    "priority": "float32",
-    "version": "int64",
+_COLUMNS: dict[str, np.dtype[np.generic]] = {
+    "obs_index": np.dtype(np.int32),
+    "next_index": np.dtype(np.int32),
+    "action": np.dtype(np.int32),
+    "reward": np.dtype(np.float32),
+    "discount": np.dtype(np.float32),
+    "priority": np.dtype(np.float32),
+    "version": np.dtype(np.int64),
 }
 
 
