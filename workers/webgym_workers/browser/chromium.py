@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
-from webgym.errors import BrowserError
 
+from webgym.errors import BrowserError
 from webgym_workers.browser.cdp import CDPClient, open_pipe
 from webgym_workers.browser.faults import BrowserFault, BrowserGone
 from webgym_workers.browser.find import find_chromium
@@ -42,6 +42,8 @@ LAUNCH_SECONDS = 30.0
 """Deadline of a start; 0.2 s is usual, but fifty browsers on two cores start slowly."""
 STOP_SECONDS = 3.0
 STDERR_BYTES = 16384
+TREE_SECONDS = 5.0
+"""How long a list of a browser's processes is good for."""
 
 # Runs in a fresh interpreter (8 ms) between us and Chromium. A preexec_fn would do the same in a fork of
 # this process, which is unsafe beside threads, and descriptors 3 and 4 are often taken here (the event
@@ -125,6 +127,8 @@ class ChromiumProcess:
         self.version = ""
         self._process = process
         self._profile = profile
+        self._tree: list[psutil.Process] = []
+        self._tree_until = 0.0
 
     @classmethod
     async def launch(cls, options: BrowserOptions, *, timeout: float = LAUNCH_SECONDS) -> ChromiumProcess:
@@ -201,15 +205,23 @@ class ChromiumProcess:
     def resident_bytes(self) -> int:
         """Memory of the process tree: private pages of each process, and the largest shared part once."""
         total, shared = 0, 0
-        with contextlib.suppress(psutil.Error):
-            root = psutil.Process(self.pid)
-            for process in (root, *root.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    memory = process.memory_info()
-                    common = int(getattr(memory, "shared", 0))
-                    total += int(memory.rss) - common
-                    shared = max(shared, common)
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                memory = process.memory_info()
+                common = int(getattr(memory, "shared", 0))
+                total += int(memory.rss) - common
+                shared = max(shared, common)
         return total + shared
+
+    def _processes(self) -> list[psutil.Process]:
+        # Finding children reads the table of all processes of the machine; a browser's seldom change.
+        now = time.monotonic()
+        if now >= self._tree_until:
+            self._tree, self._tree_until = [], now + TREE_SECONDS
+            with contextlib.suppress(psutil.Error):
+                root = psutil.Process(self.pid)
+                self._tree = [root, *root.children(recursive=True)]
+        return self._tree
 
     def kill(self) -> None:
         """SIGKILL to the whole process group, at once; :meth:`stop` is still needed for the rest."""
@@ -280,7 +292,7 @@ class _StderrTail(asyncio.Protocol):
 def _spawn(
     executable: Path, options: BrowserOptions, profile: Profile, *, sandbox: bool
 ) -> tuple[subprocess.Popen[bytes], int, int]:
-    """Start the program; returns it with the pipe ends that are ours: the one to read and the one to write."""
+    """Start the program; returns it with our ends of its pipes: the one to read, the one to write."""
     flags = chromium_flags(
         headless=options.headless,
         sandbox=sandbox,

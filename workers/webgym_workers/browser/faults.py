@@ -1,5 +1,4 @@
-"""What goes wrong with a browser in mid-run, as types: each names what failed and whose fault it is likely
-to be.
+"""What goes wrong with a browser in mid-run, as types: what failed, and whose fault it is likely to be.
 
 None of these ends a run. A fault costs the episode it hit; its :attr:`BrowserFault.blame` goes into the
 run's summary.

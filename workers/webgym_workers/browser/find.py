@@ -46,8 +46,7 @@ def find_chromium(
 ) -> Path:
     """The Chromium program to start.
 
-    Looked for in this order: ``executable``; the variable ``WEBGYM_CHROMIUM``; names on ``PATH`` and the
-        places where
+    Looked for in this order: ``executable``; the variable ``WEBGYM_CHROMIUM``; names on ``PATH``; where
     distributions and macOS keep it; the browser that Playwright installed.
 
     Args:
@@ -65,11 +64,9 @@ def find_chromium(
         found = shutil.which(name, path=environ.get("PATH"))
         if found:
             return _behind_wrapper(Path(found))
-    for place in (
-        (*MAC_PROGRAMS, *PROGRAMS_BEHIND_WRAPPERS) if sys.platform == "darwin" else PROGRAMS_BEHIND_WRAPPERS
-    ):
-        if _runnable(Path(place)):
-            return Path(place)
+    for place in map(Path, MAC_PROGRAMS if sys.platform == "darwin" else PROGRAMS_BEHIND_WRAPPERS):
+        if _runnable(place):
+            return place
     found_by_playwright = _playwright_chromium()
     if found_by_playwright is not None:
         return found_by_playwright
@@ -95,9 +92,7 @@ def _runnable(path: Path) -> bool:
 
 
 def _behind_wrapper(path: Path) -> Path:
-    """The program that a distribution's wrapper script starts, or ``path`` itself if it is no wrapper we
-    know.
-    """
+    """The program that a distribution's wrapper script starts, or ``path`` itself if it is no wrapper."""
     path = path.resolve()
     try:
         with path.open("rb") as file:

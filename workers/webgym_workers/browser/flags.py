@@ -34,8 +34,7 @@ QUIET = (
 )
 
 STEADY = (
-    # A page behaves the same whether or not its window is in front, and popups are never blocked (we record
-    # them).
+    # A page behaves the same whether or not its window is in front. Popups open, so that we can record them.
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-hang-monitor",

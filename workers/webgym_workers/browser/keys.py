@@ -88,9 +88,7 @@ def key_events(key: str) -> list[dict[str, Any]]:
 
 
 def text_events(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Commands (method, parameters) that type ``text``: keys where a US keyboard has them, insertion for the
-    rest.
-    """
+    """Commands (method, parameters) that type ``text``: keys where a US keyboard has them, else insertion."""
     commands: list[tuple[str, dict[str, Any]]] = []
     rest = ""
     for char in text:

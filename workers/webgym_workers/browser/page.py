@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from webgym_workers.browser.activity import TabActivity
@@ -21,50 +20,19 @@ from webgym_workers.browser.faults import (
     JavaScriptError,
     NavigationError,
     TargetClosed,
-    TargetCrashed,
 )
+from webgym_workers.browser.interruptions import Dialog, Interruptions, Popup
 from webgym_workers.browser.keys import key_events, text_events
+from webgym_workers.browser.navigation import LoadWatch, navigated_away
 from webgym_workers.browser.settle import Evaluation, Settled, settle_expression, settle_script
 
-__all__ = ["Dialog", "Page", "Popup"]
-
-MAX_RECORDS = 100
-"""Dialogs and popups kept per page; a page that opens them in a loop must not fill our memory."""
-
-# Ways in which Chromium says that the document went away under an evaluation.
-_NAVIGATED_AWAY = (
-    "context was destroyed",
-    "Cannot find context",
-    "Cannot find default execution context",
-    "navigated or closed",
-    "uniqueContextId not found",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Dialog:
-    """A dialog that the page opened and that was answered: ``alert``, ``confirm``, ``prompt``,
-    ``beforeunload``.
-    """
-
-    kind: str
-    message: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Popup:
-    """A tab or window that the page opened and that was closed."""
-
-    url: str
+__all__ = ["Page"]
 
 
 class Page:
     """One tab; made by :meth:`open`.
 
     Attributes:
-        dialogs: The latest dialogs, oldest first.
-        popups: The latest popups, oldest first.
         session: The DevTools session of the tab, for what this class does not offer.
         activity: Requests and navigations in flight.
     """
@@ -75,19 +43,12 @@ class Page:
         self.session = session
         self.target = target
         self.context = context
-        self.dialogs: list[Dialog] = []
-        self.popups: list[Popup] = []
         self.activity = TabActivity(session, target)
         self._client = client
         self._timeout = timeout
         self._frames_due = 0
         self._mouse = (0.0, 0.0)
-        self._unsubscribe = [
-            client.browser.on("Target.targetCreated", self._on_target),
-            client.browser.on("Target.targetCrashed", self._on_crash),
-        ]
-        session.on("Page.javascriptDialogOpening", self._on_dialog)
-        session.on("Page.windowOpen", self._on_window)
+        self._interruptions = Interruptions(client.browser, session, target, context)
 
     @classmethod
     async def open(
@@ -116,8 +77,7 @@ class Page:
             BrowserFault: The browser failed meanwhile.
         """
         browser = client.browser
-        # Making a context and a tab is a launch in small; under load it takes longer than any command on a
-        # page.
+        # Making a tab is a launch in small; under load it takes longer than any command on a page.
         patience = max(10.0, timeout)
         made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
         context = str(made["browserContextId"])
@@ -160,6 +120,16 @@ class Page:
         return page
 
     @property
+    def dialogs(self) -> list[Dialog]:
+        """The latest dialogs, oldest first; each was accepted, a prompt with its default."""
+        return self._interruptions.dialogs
+
+    @property
+    def popups(self) -> list[Popup]:
+        """The latest tabs and windows that the page opened and we closed, oldest first."""
+        return self._interruptions.popups
+
+    @property
     def closed(self) -> bool:
         """Whether the tab is gone: closed, crashed, or its browser ended."""
         return self.session.closed is not None
@@ -199,7 +169,7 @@ class Page:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        loads = _LoadWatch(self.session, self.activity.frame)
+        loads = LoadWatch(self.session, self.activity.frame)
         try:
             try:
                 answer = await self.session.call("Page.navigate", {"url": url}, timeout=timeout)
@@ -231,8 +201,7 @@ class Page:
         return True
 
     async def evaluate(self, expression: str, *args: Any, timeout: float | None = None) -> Any:
-        """The JSON value of a JavaScript expression, or of a function applied to ``args``; promises are
-        awaited.
+        """The JSON value of an expression, or of a function applied to ``args``; promises are awaited.
 
         Raises:
             JavaScriptError: It threw, or its promise was rejected.
@@ -245,13 +214,11 @@ class Page:
         return await self._evaluate(expression, limit)
 
     async def evaluate_settled(self, expression: str, budget: float = 1.0, *, frames: int = 0) -> Evaluation:
-        """Wait until the page is at rest, at most ``budget`` seconds, and evaluate ``expression`` in the
-        same call.
+        """Wait until the page is at rest, at most ``budget`` seconds, and evaluate in the same call.
 
         At rest: nothing loading or in flight on the network, two turns of the event loop without a mutation,
-            no timer
-        due shortly, no requested frame, no running finite animation. See ``settle.js`` for what is not
-        waited for. A document that is replaced meanwhile is waited for and the new one read.
+        no timer due shortly, no requested frame, no running finite animation. See ``settle.js`` for what is
+        not waited for. A document that is replaced meanwhile is waited for and the new one read.
 
         Args:
             expression: A JavaScript expression (no statement); its JSON value is returned.
@@ -277,7 +244,7 @@ class Page:
                     settle_expression(expression, left, frames), left + self._timeout
                 )
             except CDPError as error:
-                if not _navigated_away(error) or loop.time() > deadline + self._timeout:
+                if not navigated_away(error) or loop.time() > deadline + self._timeout:
                     raise
                 # The document was replaced while we read it; the one that comes is what there is to see.
                 if activity.idle:
@@ -306,7 +273,7 @@ class Page:
         try:
             return bool(await self._evaluate(expression, budget + self._timeout))
         except CDPError as error:
-            if _navigated_away(error):
+            if navigated_away(error):
                 return True
             raise
 
@@ -339,9 +306,7 @@ class Page:
         self._frames_due = 2
 
     async def type_text(self, text: str) -> None:
-        """Type into what has the focus: key events where a US keyboard has the character, else inserted
-        text.
-        """
+        """Type into what has the focus: keys where a US keyboard has them, else inserted text."""
         commands = text_events(text)
         # One deadline for all of it: a long text takes longer than one key.
         timeout = self._timeout + 0.01 * len(commands)
@@ -351,8 +316,7 @@ class Page:
             end = start
             while end < len(commands) and commands[end][0] == method:
                 end += 1
-            # Keys and insertions take different ways through the browser: one run at a time keeps their
-            # order.
+            # Keys and insertions take different ways through the browser: one run at a time keeps order.
             await asyncio.gather(
                 *[self.session.post(method, params, timeout=timeout) for _, params in commands[start:end]]
             )
@@ -383,8 +347,7 @@ class Page:
         Returns:
             False when the browser did not do so in time: it hangs, and should be replaced.
         """
-        for off in self._unsubscribe:
-            off()
+        self._interruptions.stop()
         browser = self._client.browser
         try:
             await browser.call(
@@ -410,94 +373,6 @@ class Page:
         if thrown is not None:
             exception = thrown.get("exception") or {}
             raise JavaScriptError(
-                str(
-                    exception.get("description")
-                    or exception.get("value")
-                    or thrown.get("text")
-                    or "exception"
-                )
+                str(exception.get("description") or exception.get("value") or thrown.get("text"))
             )
         return answer["result"].get("value")
-
-    def _on_dialog(self, params: dict[str, Any]) -> None:
-        self.dialogs.append(
-            Dialog(params.get("type", ""), params.get("message", "")[:1000], params.get("url", ""))
-        )
-        del self.dialogs[:-MAX_RECORDS]
-        answer: dict[str, Any] = {"accept": True}
-        if params.get("type") == "prompt":
-            answer["promptText"] = params.get("defaultPrompt", "")
-        self.session.post("Page.handleJavaScriptDialog", answer)
-
-    def _on_window(self, params: dict[str, Any]) -> None:
-        self.popups.append(Popup(params.get("url", "")))
-        del self.popups[:-MAX_RECORDS]
-
-    def _on_target(self, params: dict[str, Any]) -> None:
-        info = params["targetInfo"]
-        if (
-            info.get("type") == "page"
-            and info.get("browserContextId") == self.context
-            and info["targetId"] != self.target
-        ):
-            self._client.browser.post("Target.closeTarget", {"targetId": info["targetId"]})
-
-    def _on_crash(self, params: dict[str, Any]) -> None:
-        if params.get("targetId") == self.target:
-            self.session.close(TargetCrashed("the tab crashed"))
-
-
-class _LoadWatch:
-    """Documents of the main frame that were committed and loaded since the watch began, by loader id."""
-
-    def __init__(self, session: CDPSession, frame: str) -> None:
-        self._session = session
-        self._frame = frame
-        self._committed: list[str] = []
-        self._loaded: set[str] = set()
-        self._wanted = ""
-        self._waiter: asyncio.Future[None] | None = None
-        self._off = session.on("Page.lifecycleEvent", self._on_lifecycle)
-
-    async def wait(self, loader: str, timeout: float) -> bool:
-        """Wait for the load event of ``loader``, or of a document that took its place (a redirect by
-        script).
-        """
-        self._wanted = loader
-        if self._done:
-            return True
-        self._waiter = self._session.waiter()
-        try:
-            await asyncio.wait_for(self._waiter, max(0.0, timeout))
-        except TimeoutError:
-            return False
-        return True
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._off()
-
-    @property
-    def _done(self) -> bool:
-        if self._wanted in self._loaded:
-            return True
-        later = (
-            self._committed[self._committed.index(self._wanted) + 1 :]
-            if self._wanted in self._committed
-            else []
-        )
-        return any(loader in self._loaded for loader in later)
-
-    def _on_lifecycle(self, params: dict[str, Any]) -> None:
-        if params.get("frameId") != self._frame:
-            return
-        if params["name"] == "commit":
-            self._committed.append(params["loaderId"])
-        elif params["name"] == "load":
-            self._loaded.add(params["loaderId"])
-            if self._waiter is not None and not self._waiter.done() and self._done:
-                self._waiter.set_result(None)
-
-
-def _navigated_away(error: CDPError) -> bool:
-    return any(words in error.message for words in _NAVIGATED_AWAY)

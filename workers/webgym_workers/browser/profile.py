@@ -1,10 +1,9 @@
 """Temporary profile folders that go away however we end.
 
-Three lines of defence: :meth:`Profile.remove` after the browser stopped; a janitor, one small shell per
-    process of ours,
-that removes our folders when we are gone (its stdin ends); and a sweep at each first launch for what a
-machine-wide kill left behind. A folder in use is known by a lock on it, which the kernel drops with its
-owner; that holds across containers that share a temporary folder, where process ids do not.
+Three lines of defence: :meth:`Profile.remove` after the browser stopped; a janitor, one small shell for each
+of our processes, that removes our folders when we are gone (its stdin ends); and a sweep at the first launch
+for what a kill of everything left behind. A folder in use is known by a lock on it, which the kernel drops with
+its owner; that holds across containers that share a temporary folder, where process ids do not.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Profile:
 
 
 class _Janitor:
-    """The shell that outlives us; one per process, made on first use. After a fork the child makes its own."""
+    """The shell that outlives us; one per process, made on first use. A forked child makes its own."""
 
     def __init__(self, root: Path) -> None:
         self.pid = os.getpid()

@@ -37,8 +37,6 @@ def sandbox_obstacle(executable: Path) -> str | None:
         probe = subprocess.run([sys.executable, "-I", "-S", "-c", script], timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"user namespaces cannot be probed ({error})"
-    return (
-        None
-        if probe.returncode == 0
-        else "user namespaces are forbidden and there is no set-uid chrome-sandbox"
-    )
+    if probe.returncode == 0:
+        return None
+    return "user namespaces are forbidden and there is no set-uid chrome-sandbox"

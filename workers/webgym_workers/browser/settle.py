@@ -28,9 +28,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The value of an expression read once the page was at rest (``settled``) or out of time (not
-    ``settled``).
-    """
+    """The value of an expression, read when the page was at rest (``settled``) or out of time."""
 
     value: Any
     settled: bool
@@ -45,8 +43,7 @@ def settle_script() -> str:
 
 
 def settle_expression(expression: str, budget: float, frames: int) -> str:
-    """JavaScript that waits for rest and evaluates ``expression`` in the same call: [quiet, ms, background,
-    value].
+    """JavaScript that waits for rest, then evaluates ``expression``: [quiet, ms, background, value].
 
     A document that was there before the script (an error page, a tab's first blank page) counts as quiet.
     """

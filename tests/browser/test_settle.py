@@ -1,0 +1,76 @@
+"""A page is read when it has come to rest, no later, and within its budget in any case."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from webgym_workers.browser.page import Page
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["microtask", "message", "timeout", "chain", "frame", "interval", "transition", "observed", "fetched"],
+)
+async def test_waits_for_what_the_page_has_under_way(page: Page, site: str, kind: str) -> None:
+    await page.navigate(f"{site}/unrest.html")
+    await page.evaluate(f"later.{kind}() && 0")
+    read = await page.evaluate_settled("text.textContent", 3.0)
+    assert read.value == "done"
+    assert read.settled
+
+
+async def test_a_quiet_page_is_read_at_once(page: Page, pages: str) -> None:
+    await page.navigate(f"{pages}/controls.html")
+    await page.settle()
+    times = []
+    for _ in range(50):
+        await page.click(120, 110)
+        read = await page.evaluate_settled("1")
+        assert read.settled
+        times.append(read.milliseconds)
+    # Below one frame at 60 a second: a wait for frames would show. Usually it is 0.5 ms.
+    assert statistics.median(times) < 10
+
+
+@pytest.mark.parametrize("kind", ["frames", "timers", "poll"])
+async def test_endless_activity_is_cut_off_once_then_known(page: Page, site: str, kind: str) -> None:
+    await page.navigate(f"{site}/unrest.html")
+    await page.evaluate(f"endless.{kind}()||0", timeout=1) if kind != "poll" else await page.evaluate(
+        "void endless.poll()"
+    )
+    read = await page.evaluate_settled("typeof endless", 0.3)
+    assert read.value == "object"
+    assert not read.settled
+    assert 250 < read.milliseconds < 1500
+    again = await page.evaluate_settled("1", 2.0)
+    assert again.settled
+    assert again.background >= 1
+    assert again.milliseconds < 1500
+    # What else happens is still waited for.
+    await page.evaluate("void later.transition()")
+    assert (await page.evaluate_settled("box.offsetLeft >= 50", 3.0)).value is True
+
+
+@pytest.mark.parametrize("kind", ["idle", "spinner"])
+async def test_what_changes_nothing_is_not_waited_for(page: Page, pages: str, kind: str) -> None:
+    await page.navigate(f"{pages}/unrest.html")
+    await page.evaluate(f"void endless.{kind}()")
+    assert (await page.settle(2.0)).reason == "quiet"
+    assert (await page.settle(2.0)).milliseconds < 500
+
+
+async def test_a_page_cannot_tamper_with_it(page: Page, site: str) -> None:
+    await page.navigate(f"{site}/tamper.html")
+    read = await page.evaluate_settled("kept")
+    assert read.value is True
+    assert read.settled
+
+
+async def test_waits_for_a_change(page: Page, pages: str) -> None:
+    await page.navigate(f"{pages}/unrest.html")
+    assert not await page.wait_for_change(0.1)
+    await page.evaluate("void setTimeout(() => say('late'), 500)")
+    assert await page.wait_for_change(5.0)
+    assert await page.evaluate("text.textContent") == "late"

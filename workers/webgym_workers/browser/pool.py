@@ -1,0 +1,349 @@
+"""A fixed number of browsers that are always there: started staggered, watched, replaced when they fail.
+
+Each slot of a :class:`BrowserPool` is a :class:`Browser`, the same object for the pool's life whatever
+becomes of the process behind it. Whoever uses a browser borrows it (``async with pool.browser(i) as
+browser``) for as long as it likes, an episode say; faults that leave the block tell the pool what to
+replace. Nobody waits for another slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+from webgym.errors import BrowserError
+from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
+from webgym_workers.browser.faults import (
+    BrowserFault,
+    BrowserGone,
+    CDPTimeout,
+    JavaScriptError,
+    NavigationError,
+    TargetClosed,
+)
+from webgym_workers.browser.page import Page
+
+__all__ = ["Browser", "BrowserPool", "BrowserState"]
+
+log = logging.getLogger(__name__)
+
+HEALTH_SECONDS = 2.0
+"""How often an idle-looking browser is asked whether it still answers."""
+HANG_SECONDS = 5.0
+"""A browser that does not answer for this long is killed and replaced."""
+PAGE_SECONDS = 2.0
+"""Deadline for dropping a page that failed; a browser that cannot is replaced."""
+MAX_LAUNCH_FAILURES = 5
+"""Launches that fail one after the other until the slot gives up and says why."""
+MAX_BACKOFF_SECONDS = 5.0
+
+
+class BrowserState(Enum):
+    """What a slot is doing."""
+
+    STARTING = "starting"
+    READY = "ready"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class Browser:
+    """One slot of a pool: a browser that comes back when it dies.
+
+    Attributes:
+        index: Number of the slot.
+        state: What it is doing.
+        restarts: Why the process was replaced, and how often (``died``, ``hung``, ``memory``, ``page``).
+    """
+
+    def __init__(
+        self, index: int, options: BrowserOptions, launching: asyncio.Semaphore, memory_limit: int | None
+    ):
+        self.index = index
+        self.options = options
+        self.state = BrowserState.STARTING
+        self.restarts: Counter[str] = Counter()
+        self._launching = launching
+        self._memory_limit = memory_limit
+        self._process: ChromiumProcess | None = None
+        self._error: BrowserError | None = None
+        self._ready = asyncio.Event()
+        self._borrowed = asyncio.Lock()
+        self._replace: str | None = None
+        self._wake = asyncio.Event()
+        self._pages: list[Page] = []
+        self._task = asyncio.create_task(self._supervise(), name=f"browser-{index}")
+
+    @property
+    def process(self) -> ChromiumProcess:
+        """The process of the moment.
+
+        Raises:
+            BrowserGone: There is none; it is being replaced.
+        """
+        if self._process is None or not self._ready.is_set():
+            raise BrowserGone("the browser is being replaced")
+        return self._process
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """Open pages, oldest first. They survive from one borrower to the next until they fail or are
+        closed.
+        """
+        self._pages = [page for page in self._pages if not page.closed]
+        return tuple(self._pages)
+
+    async def ready(self) -> None:
+        """Wait until the browser answers.
+
+        Raises:
+            BrowserError: It could not be started, several times over, or the pool was closed.
+        """
+        await self._ready.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def new_page(
+        self, *, width: int | None = None, height: int | None = None, scripts: Sequence[str] = ()
+    ) -> Page:
+        """A blank page in a browser context of its own.
+
+        Args:
+            width: Viewport width, CSS pixels; None is the options'.
+            height: Viewport height, CSS pixels; None is the options'.
+            scripts: Scripts to run at document start in each of its documents.
+
+        Raises:
+            BrowserFault: The browser failed meanwhile.
+        """
+        options = self.options
+        page = await Page.open(
+            self.process.client,
+            width=width or options.width,
+            height=height or options.height,
+            device_scale_factor=options.device_scale_factor,
+            timeout=options.action_timeout,
+            locale=options.locale,
+            timezone=options.timezone,
+        )
+        self._pages.append(page)
+        for script in scripts:
+            await page.add_script(script)
+        return page
+
+    async def close_page(self, page: Page) -> None:
+        """Close a page whatever state it is in; a browser that cannot do so in time is replaced."""
+        if page in self._pages:
+            self._pages.remove(page)
+        if not await page.close(PAGE_SECONDS):
+            self.replace("page")
+
+    def replace(self, reason: str) -> None:
+        """Kill the process now and start another in the background; what is pending on it fails at once."""
+        if self.state is not BrowserState.READY or self._process is None:
+            return
+        log.warning("browser %d is replaced: %s", self.index, reason)
+        self._replace = reason
+        self._ready.clear()
+        self.state = BrowserState.STARTING
+        self._process.kill()
+        self._process.client.close(BrowserGone(f"the browser was replaced ({reason})"))
+        self._wake.set()
+
+    def resident_bytes(self) -> int:
+        """Memory of the browser's processes; 0 while there are none."""
+        return self._process.resident_bytes() if self._process is not None and self._ready.is_set() else 0
+
+    async def close(self) -> None:
+        """End the browser for good."""
+        if self.state is BrowserState.CLOSED:
+            return
+        self.state = BrowserState.CLOSED
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._error = BrowserGone("the pool was closed")
+        self._ready.set()
+
+    async def after_fault(self, error: BaseException) -> None:
+        """Put right what a fault left behind: drop the pages, or the browser where that is not enough.
+
+        A fault of the site's (a refused page, a script error) leaves nothing behind.
+        """
+        if isinstance(error, BrowserGone):
+            self._wake.set()
+            return
+        if isinstance(error, JavaScriptError | NavigationError) and not isinstance(error, TargetClosed):
+            return
+        if isinstance(error, BrowserFault | asyncio.CancelledError):
+            for page in list(self._pages):
+                if page.closed or isinstance(error, CDPTimeout):
+                    await self.close_page(page)
+
+    # The supervisor: the one place that starts and stops the process.
+
+    async def _supervise(self) -> None:
+        failures = 0
+        try:
+            while True:
+                try:
+                    async with self._launching:
+                        self._process = await ChromiumProcess.launch(self.options)
+                except BrowserError as error:
+                    failures += 1
+                    if failures >= MAX_LAUNCH_FAILURES or (failures > 1 and not self.restarts):
+                        self.state, self._error = BrowserState.FAILED, error
+                        self._ready.set()
+                        return
+                    await asyncio.sleep(min(MAX_BACKOFF_SECONDS, 0.1 * 2**failures))
+                    continue
+                failures = 0
+                self._replace = None
+                self._wake.clear()
+                self.state = BrowserState.READY
+                self._ready.set()
+                reason = await self._watch(self._process)
+                self._ready.clear()
+                self.state = BrowserState.STARTING
+                self.restarts[reason] += 1
+                self._pages.clear()
+                process, self._process = self._process, None
+                await process.stop(graceful=False)
+        finally:
+            if self._process is not None:
+                process, self._process = self._process, None
+                await asyncio.shield(process.stop())
+
+    async def _watch(self, process: ChromiumProcess) -> str:
+        """Return, with the reason, when the process must be replaced."""
+        closed: asyncio.Future[Any] = process.client.closed
+        while True:
+            wake = asyncio.ensure_future(self._wake.wait())
+            await asyncio.wait({closed, wake}, timeout=HEALTH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            wake.cancel()
+            self._wake.clear()
+            if self._replace is not None:
+                return self._replace
+            if not process.alive:
+                log.warning("browser %d died", self.index)
+                return "died"
+            try:
+                await process.client.browser.call("Browser.getVersion", timeout=HANG_SECONDS)
+            except BrowserGone:
+                continue
+            except BrowserFault:
+                log.warning("browser %d hangs", self.index)
+                process.kill()
+                return "hung"
+            # Too large: replaced between borrowers, so that it costs no episode.
+            if (
+                self._memory_limit is not None
+                and not self._borrowed.locked()
+                and process.resident_bytes() > self._memory_limit
+            ):
+                log.info("browser %d is replaced: over its memory limit", self.index)
+                return "memory"
+
+
+class BrowserPool:
+    """Browsers that are kept alive.
+
+    Use it as an asynchronous context manager; leaving it ends every browser, also on errors and cancellation.
+
+    Args:
+        options: How browsers are started.
+        count: How many.
+        parallel_launches: How many may start at the same time; by default one per core.
+        memory_limit: Bytes above which a browser is replaced when nobody uses it.
+    """
+
+    def __init__(
+        self,
+        options: BrowserOptions,
+        count: int,
+        *,
+        parallel_launches: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.options = options
+        self.count = count
+        self._parallel = parallel_launches or os.cpu_count() or 1
+        self._memory_limit = memory_limit
+        self._browsers: list[Browser] = []
+
+    async def __aenter__(self) -> BrowserPool:
+        """Begin to start the browsers; :meth:`browser` waits for the one it needs."""
+        launching = asyncio.Semaphore(self._parallel)
+        self._browsers = [
+            Browser(index, self.options, launching, self._memory_limit) for index in range(self.count)
+        ]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all browsers."""
+        await self.close()
+
+    async def close(self) -> None:
+        """End all browsers and wait for the last; goes through even when the caller is cancelled meanwhile."""
+        closing = asyncio.gather(*[browser.close() for browser in self._browsers], return_exceptions=True)
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
+
+    def __getitem__(self, index: int) -> Browser:
+        """The browser of a slot, borrowed or not."""
+        return self._browsers[index]
+
+    async def ready(self) -> None:
+        """Wait until every browser answers.
+
+        Raises:
+            BrowserError: One could not be started.
+        """
+        await asyncio.gather(*[browser.ready() for browser in self._browsers])
+
+    @asynccontextmanager
+    async def browser(self, index: int) -> AsyncIterator[Browser]:
+        """Borrow the browser of a slot; waits while another borrower has it or it is being replaced.
+
+        A :class:`~webgym_workers.browser.faults.BrowserFault` (or a cancellation) that leaves the block makes
+        the pool drop what it broke before the next borrower comes.
+
+        Raises:
+            BrowserError: The browser cannot be started.
+        """
+        browser = self._browsers[index]
+        async with browser._borrowed:
+            await browser.ready()
+            try:
+                yield browser
+            except (BrowserFault, asyncio.CancelledError) as error:
+                with contextlib.suppress(BrowserFault):
+                    await browser.after_fault(error)
+                raise
+
+    @property
+    def alive(self) -> int:
+        """Browsers that answer now."""
+        return sum(browser.state is BrowserState.READY for browser in self._browsers)
+
+    @property
+    def restarts(self) -> Counter[str]:
+        """Replacements of all slots, by reason."""
+        return sum((browser.restarts for browser in self._browsers), Counter())
+
+    def resident_bytes(self) -> list[int]:
+        """Memory of each browser's processes, by slot."""
+        return [browser.resident_bytes() for browser in self._browsers]
