@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from webgym.errors import ExitCode, RunError
 from webgym.process import Exit, ManagedProcess, ProcessState, RestartPolicy, describe_exit, drain_all
 

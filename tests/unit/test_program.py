@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from webgym.errors import UsageError
 from webgym.program import Drain, ProgramContext
 

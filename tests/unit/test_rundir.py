@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from webgym.errors import ExitCode, OutputError
 from webgym.rundir import JsonLinesWriter, RunDirectory, read_json_lines, write_atomic, write_json
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+
 from webgym.errors import UsageError
 from webgym.telemetry import TelemetryServer, configure_logging, last_word, log_context
 

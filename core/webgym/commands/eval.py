@@ -106,11 +106,19 @@ async def _evaluate(
 
     which = args.checkpoint
     episodes = manifest.spec.evaluation.episodes if args.episodes is None else args.episodes
-    arguments = ["--evaluate", "--checkpoint", which, "--episodes", str(episodes)]
+    target = directory.next_evaluation()
+    arguments = [
+        "--evaluate",
+        "--checkpoint",
+        which,
+        "--episodes",
+        str(episodes),
+        "--target",
+        str(target.absolute()),
+    ]
     if args.seed is not None:
         arguments += ["--seed", str(args.seed)]
     programs = Programs.installed(workers=manifest.spec.workers.replicas, learner_arguments=arguments)
-    target = directory.next_evaluation()
     try:
         with log_to(directory.log("supervisor")):
             outcome = await supervise(manifest.spec, directory, link, view, programs, uid=uid)

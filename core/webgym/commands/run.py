@@ -56,7 +56,7 @@ class RunCommand:
         parser.add_argument(
             "--resume",
             action="store_true",
-            help="go on from the last checkpoint in DIR; without --out, in the newest folder of a run of that name",
+            help="go on from the last checkpoint in DIR (default: the newest run of that name)",
         )
         parser.add_argument(
             "--json", action="store_true", help="end with one JSON object, and nothing else, on stdout"
@@ -153,7 +153,9 @@ async def _run(
     from webgym.run.supervisor import Programs
     from webgym.rundir import write_json
 
-    programs = Programs.installed(workers=manifest.spec.workers.replicas)
+    programs = Programs.installed(
+        workers=manifest.spec.workers.replicas, learner_arguments=["--resume"] if args.resume else []
+    )
     try:
         with log_to(directory.log("supervisor")):
             outcome = await supervise(manifest.spec, directory, link, view, programs, uid=directory.uid)
@@ -235,7 +237,9 @@ def describe_evaluation(evaluation: dict[str, Any]) -> str:
         if isinstance(interval, list) and len(interval) == 2
         else ""
     )
-    text = f"{success:.3f}{within} over {evaluation.get('episodes', 0)} episodes on unseen seeds"
-    untrained = evaluation.get("untrained")
-    before = untrained.get("success") if isinstance(untrained, dict) else untrained
+    count, wanted = evaluation.get("episodes", 0), evaluation.get("wanted")
+    of = f" of {wanted}" if wanted is not None and count != wanted else ""
+    text = f"{success:.3f}{within} over {count}{of} episodes on unseen seeds"
+    baseline = evaluation.get("baseline")
+    before = baseline.get("success") if isinstance(baseline, dict) else None
     return text if before is None else f"{text}; untrained {before:.3f}"

@@ -35,7 +35,7 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
         ``episodes``, ``updates``, ``restarts``, ``stop_reason``, ``out``.
     """
     lines = list(read_json_lines(directory.metrics))
-    last = lines[-1] if lines else {}
+    last = {k: v for k, v in (lines[-1] if lines else {}).items() if isinstance(v, int | float)}
     trained, rate = training_rate(lines)
     summary: dict[str, Any] = {
         "name": directory.path.resolve().name,
