@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+
 from webgym.errors import ProtocolError
 from webgym.schema import GLOBAL_KINDS, NODE_KINDS, TEXT_KINDS, Schema
 
@@ -42,26 +43,35 @@ class PolicyNetwork(nn.Module):
         dueling: Q = V + A - mean of A over the valid actions (Wang et al. 2016, with the mean restricted to
             what can be done); otherwise Q = A.
         seed: initial weights are a function of it alone; the global random state is left as it was.
-        pair_size: width of the bilinear score and of the pair MLP.
+        match_size: width of the bilinear score.
+        fit_size: width of the MLP over how a text fits a node.
     """
 
     def __init__(
-        self, schema: Schema, hidden_size: int = 64, dueling: bool = True, seed: int = 0, pair_size: int = 16
+        self,
+        schema: Schema,
+        hidden_size: int = 64,
+        dueling: bool = True,
+        seed: int = 0,
+        *,
+        match_size: int = 16,
+        fit_size: int = 8,
     ) -> None:
         super().__init__()
         self.schema = schema
         self.hidden_size = hidden_size
         self.dueling = dueling
-        self.pair_size = pair_size
+        self.match_size = match_size
+        self.fit_size = fit_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build()
 
     def _build(self) -> None:
-        s, h, r = self.schema, self.hidden_size, self.pair_size
+        s, h, r, f = self.schema, self.hidden_size, self.match_size, self.fit_size
         node_kinds, text_kinds, global_kinds = len(NODE_KINDS), len(TEXT_KINDS), len(GLOBAL_KINDS)
-        self.node_in = nn.Linear(s.node_features + s.pair_features, h)
-        self.node_hidden = nn.Linear(h, h)
+        self.node_in = nn.Linear(s.node_features + s.pair_features + 1, h, bias=False)
+        self.node_hidden = nn.Linear(h, h, bias=False)
         self.text_in = nn.Linear(s.text_features + s.pair_features, h)
         context_inputs = 3 * h + s.goal_features
         if s.frame is not None:
@@ -70,16 +80,16 @@ class PolicyNetwork(nn.Module):
         else:
             self.stem = None
         self.context = nn.Linear(context_inputs, h)
-        self.mix_node = nn.Linear(h, h)
-        self.mix_context = nn.Linear(h, h, bias=False)
+        self.mix_node = nn.Linear(h, h, bias=False)
+        self.mix_context = nn.Linear(h, h)
         self.page = nn.Linear(3 * h, h)
         # One matrix product each for everything that is read off a node, a text, the page.
-        self._node_split = (node_kinds, text_kinds, text_kinds * r, r)
-        self._text_split = (text_kinds, r, r)
+        self._node_split = (node_kinds, text_kinds, text_kinds * r, f)
+        self._text_split = (text_kinds, r, f)
         self.node_head = nn.Linear(h, sum(self._node_split))
         self.text_head = nn.Linear(h, sum(self._text_split))
-        self.pair_in = nn.Linear(s.pair_features, r, bias=False)
-        self.pair_out = nn.Linear(r, text_kinds, bias=False)
+        self.pair_in = nn.Linear(s.pair_features, f, bias=False)
+        self.pair_out = nn.Linear(f, text_kinds, bias=False)
         self.page_head = nn.Linear(h, global_kinds + 1)
         with torch.no_grad():
             self.page_head.weight.mul_(_HEAD_SCALE)
@@ -87,8 +97,8 @@ class PolicyNetwork(nn.Module):
             self.node_head.weight[: node_kinds + text_kinds].mul_(_HEAD_SCALE)
             self.text_head.weight[:text_kinds].mul_(_HEAD_SCALE)
             # The bilinear score is a product of two of these rows.
-            self.node_head.weight[node_kinds + text_kinds : -r].mul_(_HEAD_SCALE**0.5)
-            self.text_head.weight[text_kinds:-r].mul_(_HEAD_SCALE**0.5)
+            self.node_head.weight[node_kinds + text_kinds : -f].mul_(_HEAD_SCALE**0.5)
+            self.text_head.weight[text_kinds:-f].mul_(_HEAD_SCALE**0.5)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
         """Q values, float (B, actions), in the schema's flat order; invalid actions are *not* masked.
@@ -98,30 +108,35 @@ class PolicyNetwork(nn.Module):
                 left out: the dueling mean is then over all actions.
         """
         dom, text, pair = observation["dom"], observation["text"], observation["pair"]
-        batch, nodes = dom.shape[:2]
-        texts, r = text.shape[1], self.pair_size
         mask = observation["node_mask"].to(dom.dtype).unsqueeze(-1)
+        count = mask.sum(1).clamp_min(1.0)
 
-        node = F.relu(self.node_in(torch.cat((dom, pair.amax(2)), -1)))
-        node = F.relu(self.node_hidden(node))
-        words = F.relu(self.text_in(torch.cat((text, pair.amax(1)), -1)))
-        share = mask / mask.sum(1, keepdim=True).clamp_min(1.0)
-        inputs = [*_pool(node, mask, share), words.mean(1), observation["goal"]]
+        # The rows of nodes that are not there are 0 here and stay 0, layer by layer, as no layer adds
+        # anything to them: the mask itself is the input that stands for a bias. So pooling needs no mask.
+        # All nodes are rows of one matrix, because a linear layer over three axes hands out a view, and
+        # ReLU in place on a view costs two copies in the backward pass.
+        rows = (torch.cat((dom, _best_over_texts(pair), torch.ones_like(mask)), -1) * mask).flatten(0, 1)
+        rows = self.node_hidden(self.node_in(rows).relu_()).relu_()
+        node = rows.view(*dom.shape[:2], -1)
+        words = (
+            self.text_in(torch.cat((text, pair.amax(1)), -1).flatten(0, 1)).relu_().view(*text.shape[:2], -1)
+        )
+        inputs = [*_pool(node, count), words.mean(1), observation["goal"]]
         if self.stem is not None:
             inputs.append(self.stem(observation["frame"]))
-        context = F.relu(self.context(torch.cat(inputs, -1)))
-        node = node + F.relu(self.mix_node(node) + self.mix_context(context).unsqueeze(1))
-        page = F.relu(self.page(torch.cat((*_pool(node, mask, share), context), -1)))
+        context = self.context(torch.cat(inputs, -1)).relu_()
+        mixed = torch.addcmul(
+            self.mix_node(rows).view_as(node), mask, self.mix_context(context).unsqueeze(1)
+        ).relu_()
+        node = node + mixed
+        page = self.page(torch.cat((*_pool(node, count), context), -1)).relu_()
 
-        on_node, node_bias, query, node_part = self.node_head(node).split(self._node_split, -1)
-        text_bias, key, text_part = self.text_head(words).split(self._text_split, -1)
-        kinds = len(TEXT_KINDS)
-        query = query.reshape(batch, nodes, kinds, r).transpose(1, 2).reshape(batch, kinds * nodes, r)
-        bilinear = torch.bmm(query, key.transpose(1, 2)).view(batch, kinds, nodes, texts)
-        fit = F.relu(self.pair_in(pair) + node_part.unsqueeze(2) + text_part.unsqueeze(1))
-        fit = self.pair_out(fit).permute(0, 3, 1, 2)
-        bias = node_bias.transpose(1, 2).unsqueeze(3) + text_bias.transpose(1, 2).unsqueeze(2)
-        on_text = bilinear + fit + bias
+        on_node, node_bias, query, node_fit = self.node_head(node).split(self._node_split, -1)
+        text_bias, key, text_fit = self.text_head(words).split(self._text_split, -1)
+        on_text = self._bilinear(query, key) + self._fit(pair, node_fit, text_fit)
+        # In place, as the product needs neither sum for its gradient.
+        on_text += node_bias.transpose(1, 2).unsqueeze(3)
+        on_text += text_bias.transpose(1, 2).unsqueeze(2)
         on_page = self.page_head(page)
 
         advantage = torch.cat(
@@ -132,6 +147,31 @@ class PolicyNetwork(nn.Module):
             return advantage
         offset: Tensor = on_page[:, -1:] - _valid_mean(advantage, observation.get("action_mask"))
         return advantage + offset
+
+    def _bilinear(self, query: Tensor, key: Tensor) -> Tensor:
+        """Scores (B, kinds, N, T) of every node's queries (B, N, kinds * r) against every text's key (B, T,
+        r)."""
+        (batch, nodes), (texts, r) = query.shape[:2], key.shape[1:]
+        kinds = len(TEXT_KINDS)
+        query = query.reshape(batch, nodes, kinds, r).transpose(1, 2).reshape(batch, kinds * nodes, r)
+        return torch.bmm(query, key.transpose(1, 2)).view(batch, kinds, nodes, texts)
+
+    def _fit(self, pair: Tensor, node_fit: Tensor, text_fit: Tensor) -> Tensor:
+        """An MLP over (pair, node, text) for every node and text: scores (B, kinds, N, T).
+
+        One row a node instead of one row a pair: the weights are laid out block by block over the texts. A
+        processor multiplies the wider matrices several times faster than it walks the narrow ones, zeros
+        included.
+        """
+        (batch, nodes, texts), kinds = pair.shape[:3], len(TEXT_KINDS)
+        each = torch.eye(texts, dtype=pair.dtype, device=pair.device)
+        spread = torch.eye(self.fit_size, dtype=pair.dtype, device=pair.device).repeat(texts, 1)
+        weight = torch.cat((torch.kron(each, self.pair_in.weight), spread), 1)
+        hidden = F.linear(torch.cat((pair.flatten(2), node_fit), -1), weight)
+        hidden = (hidden + text_fit.reshape(batch, 1, -1)).relu_()
+        # (kinds * texts) rows, so that the result needs one transposition only.
+        weight = torch.einsum("kr,tu->ktur", self.pair_out.weight, each).reshape(kinds * texts, -1)
+        return F.linear(hidden, weight).view(batch, nodes, kinds, texts).transpose(1, 2)
 
 
 class _FrameStem(nn.Module):
@@ -161,9 +201,38 @@ class _FrameStem(nn.Module):
         return hidden
 
 
-def _pool(node: Tensor, mask: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and max over the nodes that are there. Nodes are >= 0 (ReLU), so a masked 0 never wins the max."""
-    return (node * share).sum(1), (node * mask).amax(1)
+def _pool(node: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and max over nodes, (B, H) each; those that are not there are 0, and none is below that (ReLU)."""
+    if node.requires_grad:
+        total, best = _SumMax.apply(node)  # type: ignore[no-untyped-call]
+    else:
+        total, best = node.sum(1), node.amax(1)
+    return total / count, best
+
+
+class _SumMax(torch.autograd.Function):
+    """``sum(1), amax(1)`` with their gradient in one go, at a third of the cost: the passes over memory
+    count."""
+
+    @staticmethod
+    def forward(ctx: Any, node: Tensor) -> tuple[Tensor, Tensor]:
+        best = node.amax(1)
+        ctx.save_for_backward(node, best)
+        return node.sum(1), best
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        of_sum, of_best = gradients
+        node, best = ctx.saved_tensors
+        # -1 below the maximum, 0 at it; those that tie share.
+        losers = (node - best.unsqueeze(1)).sign_()
+        share = of_best / (losers.sum(1) + node.shape[1])
+        return torch.addcmul((of_sum + share).unsqueeze(1), losers, share.unsqueeze(1))
+
+
+def _best_over_texts(pair: Tensor) -> Tensor:
+    """Max of (B, N, T, P) over the texts; with the texts outermost, whole rows are compared at a time."""
+    return pair.permute(2, 0, 1, 3).contiguous().amax(0)
 
 
 def _valid_mean(advantage: Tensor, action_mask: Tensor | None) -> Tensor:

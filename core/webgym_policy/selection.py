@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
 from webgym.schema import Action, ActionKind, Schema
 
 __all__ = [

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+
 from webgym.errors import CheckpointError
 
 from .archive import empty_dictionaries, read_arrays, write_arrays

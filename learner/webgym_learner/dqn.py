@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
+
 from webgym.errors import CheckpointError, ExitCode, ProtocolError, RunError
 from webgym_policy.network import PolicyNetwork, load_parameters, parameters_of, to_tensors
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from webgym.errors import CheckpointError, SchemaMismatch
 from webgym.schema import Observation, Schema
 
@@ -38,8 +39,8 @@ class ReplayBatch:
     """Transitions drawn from the replay, as arrays (B, ...)."""
 
     obs: Observation
-    """The schema's fields as stored: float16 where the schema says float32 (whoever computes widens them, which a
-    GPU does faster, after half the transfer), and uint8."""
+    """The schema's fields as stored: float16 where the schema says float32 (whoever computes widens them,
+    which a GPU does faster, after half the transfer), and uint8."""
     next_obs: Observation
     action: NDArray[np.int64]
     reward: NDArray[np.float32]
@@ -347,5 +348,6 @@ class PrioritizedReplay:
         batch: Observation = {}
         for name, ring in self._fields.items():
             batch[name] = ring[places]
-        batch["action_mask"] = np.unpackbits(batch["action_mask"], axis=-1, count=self.schema.actions)
+        packed = batch["action_mask"].view(np.uint8)
+        batch["action_mask"] = np.unpackbits(packed, axis=-1, count=self.schema.actions)
         return batch

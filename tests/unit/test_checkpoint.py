@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from webgym.errors import CheckpointError
 from webgym.schema import Schema
 from webgym_learner.checkpoint import CheckpointStore, load_checkpoint

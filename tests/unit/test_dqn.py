@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from webgym.errors import CheckpointError, ExitCode, RunError
 from webgym.schema import Action, ActionKind, Observation, Schema
 from webgym_learner.dqn import DQN, DivergedError, DQNConfig

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from webgym.errors import ProtocolError
 from webgym.schema import Action, ActionKind, Observation, Schema
 from webgym_policy.network import (
     PolicyNetwork,
+    _pool,
     infer,
     load_parameters,
     mask_invalid,
@@ -116,6 +118,31 @@ def test_a_text_is_tied_to_its_node() -> None:
     assert set(moved.tolist()) == pairs
 
 
+def test_pooling_has_the_gradient_of_sum_and_max_ties_included() -> None:
+    rng = torch.Generator().manual_seed(0)
+    node = torch.randint(0, 4, (5, 6, 7), generator=rng).float().requires_grad_()
+    count = torch.full((5, 1), 6.0)
+    weights = torch.rand((2, 5, 7), generator=rng)
+    mean, best = _pool(node, count)
+    (ours,) = torch.autograd.grad((mean * weights[0] + best * weights[1]).sum(), node)
+    reference = node.mean(1) * weights[0] + node.amax(1) * weights[1]
+    assert torch.allclose(reference, mean * weights[0] + best * weights[1])
+    (theirs,) = torch.autograd.grad(reference.sum(), node)
+    assert torch.allclose(ours, theirs)
+
+
+def test_text_scores_are_those_of_the_mlp_written_out() -> None:
+    network = PolicyNetwork(SCHEMA, seed=6)
+    rng = torch.Generator().manual_seed(1)
+    pair, node, text = (
+        torch.randn(shape, generator=rng)
+        for shape in ((2, 6, 3, SCHEMA.pair_features), (2, 6, network.fit_size), (2, 3, network.fit_size))
+    )
+    hidden = torch.relu(network.pair_in(pair) + node.unsqueeze(2) + text.unsqueeze(1))
+    written_out = network.pair_out(hidden).permute(0, 3, 1, 2)
+    assert torch.allclose(network._fit(pair, node, text), written_out, atol=1e-5)
+
+
 def test_initial_weights_are_a_function_of_the_seed() -> None:
     torch.manual_seed(123)
     state = torch.get_rng_state()
@@ -133,8 +160,8 @@ def test_parameters_travel_and_make_an_equal_network() -> None:
     np.testing.assert_array_equal(infer(source, batch), infer(target, batch))
     # A copy, not a view: training on does not change what was taken.
     with torch.no_grad():
-        source.node_in.bias.add_(1.0)
-    assert (state["node_in.bias"] == parameters_of(target)["node_in.bias"]).all()
+        source.page.bias.add_(1.0)
+    assert (state["page.bias"] == parameters_of(target)["page.bias"]).all()
 
 
 def test_parameters_that_do_not_fit_are_refused_whole() -> None:

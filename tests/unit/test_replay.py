@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from webgym.errors import CheckpointError, SchemaMismatch
 from webgym.schema import Observation, Schema
 from webgym_learner.replay import PrioritizedReplay
@@ -65,7 +66,7 @@ def test_what_comes_out_is_what_went_in_however_often_the_rings_wrap(lengths: li
         np.testing.assert_array_equal(np.rint(batch.next_obs["pair"][:, 1, 1, 1] * 256), after)
         for row in range(32):
             np.testing.assert_array_equal(batch.obs["action_mask"][row], masks[tags[row]][steps[row]])
-        assert batch.obs["dom"].dtype == np.float32
+        assert batch.obs["dom"].dtype == np.float16
         assert len(memory) <= memory.capacity
     assert memory.added == sum(lengths)
     assert memory.evicted + len(memory) == sum(lengths)
