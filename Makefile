@@ -1,0 +1,80 @@
+# Everything sets up what it needs and does nothing twice. `make run` is all it takes to see an agent learn.
+#
+#   make run                                    train on MiniWoB's click-button, about two minutes
+#   make run ARGS="--set task.name=miniwob.click-link --set seed=3"
+#   make test ARGS="tests/unit -k process"
+#   make PYTHON=/opt/python3.12/bin/python3 ... choose the interpreter of the virtual environment
+#   make PIP_ARGS="--extra-index-url URL" ...   more options for pip, such as an index of CPU builds of PyTorch
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+EXAMPLE := examples/miniwob-click-button.yaml
+ARGS :=
+PIP_ARGS :=
+# The first Python that is new enough; asked for only when the environment has to be made.
+PYTHON = $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+PROTO := core/webgym/protocol/webgym.proto
+# protoc's Python modules need a protobuf runtime at least as new as protoc itself. This release fixes that at 6.31,
+# the oldest that pyproject.toml allows, and so lives in an environment of its own.
+PROTO_TOOLS := grpcio-tools==1.73.1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format proto crds bench clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/.packages $(VENV)/.system ## install what the other targets need, without running anything
+
+run: setup ## train the example; ARGS are options of `webgym run`
+	@$(BIN)/webgym run $(EXAMPLE) $(ARGS)
+
+test: setup ## run the tests; ARGS are options of pytest
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.packages ## check style, types, layers and generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python tools/check_generated.py
+
+format: $(VENV)/.packages ## mend what can be mended by itself
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+proto: $(VENV)/.proto-tools ## generate the protobuf module anew
+	@$(VENV)/proto-tools/bin/python -m grpc_tools.protoc -I$(dir $(PROTO)) \
+		--python_out=$(dir $(PROTO)) --pyi_out=$(dir $(PROTO)) $(PROTO)
+
+crds: $(VENV)/.packages ## generate the CustomResourceDefinition anew
+	@$(BIN)/webgym crds --out crds
+
+bench: setup ## measure: a table of tasks, resumable; ARGS are options of the script
+	@$(BIN)/python bench/tasks.py $(ARGS)
+
+clean: ## remove environments, caches and build results; runs/ stays
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "webgym: no Python 3.11 or newer found: install one, or name it: make PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "webgym: $(PYTHON) cannot make a virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 2; }
+	@touch $@
+
+$(VENV)/.packages: pyproject.toml $(VENV)/.python
+	@echo "installing packages into $(VENV) (PyTorch takes a while the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[worker,learner,operator,dev]'
+	@touch $@
+
+$(VENV)/.system: tools/setup-system.sh $(VENV)/.packages
+	@sh tools/setup-system.sh $(BIN)
+	@touch $@
+
+$(VENV)/.proto-tools: $(VENV)/.python
+	@$(BIN)/python -m venv $(VENV)/proto-tools
+	@$(VENV)/proto-tools/bin/python -m pip install --quiet --disable-pip-version-check '$(PROTO_TOOLS)' setuptools
+	@touch $@
