@@ -152,7 +152,7 @@ class LearnerProgram:
         from webgym_learner.inbox import Inbox
         from webgym_learner.replay import PrioritizedReplay
         from webgym_learner.schedule import EpisodeSchedule
-        from webgym_learner.trainer import Counters, TrainerParts
+        from webgym_learner.trainer import TrainerParts
         from webgym_policy.network import PolicyNetwork
 
         spec, learner = self._spec, self._spec.learner

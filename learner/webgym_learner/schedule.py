@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from webgym.errors import CheckpointError
 from webgym.queue import EpisodeTask
 from webgym.spec import TaskSpec

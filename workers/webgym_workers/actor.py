@@ -7,11 +7,9 @@ out), the unfinished n-step tail is dropped, and the browser is replaced.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +24,9 @@ from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.episode import Episode
 from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient, ParametersGone
+from webgym_workers.seat import Seat
 
-__all__ = ["KIND_WEIGHTS", "Acting", "Actor", "ActorCounters", "EpisodeSource", "Player"]
+__all__ = ["KIND_WEIGHTS", "Acting", "Actor", "ActorCounters", "Player"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,18 +71,6 @@ class ActorCounters:
     invalid_actions: int = 0
     version: int = 0
     started: float = field(default_factory=time.monotonic)
-
-
-class EpisodeSource(Protocol):
-    """Where an actor gets a fresh page for a task, and reports a broken one."""
-
-    async def episode(self, task: EpisodeTask) -> Episode:
-        """An episode driver for the task, on a working page."""
-        ...
-
-    async def discard(self, fault: BaseException) -> None:
-        """The page broke: the next :meth:`episode` gets a new one."""
-        ...
 
 
 @dataclass
@@ -141,10 +128,8 @@ class Actor:
         inference: where Q values come from.
         queue: where episodes come from.
         experience: where transitions go.
-        source: where pages come from.
+        seat: its place at a browser.
         film: keeps screenshots of episodes that ask for it.
-        lease_seconds: how long an episode is ours without a heartbeat.
-        generation: of the run's learner when this worker started; messages carry it.
     """
 
     def __init__(
@@ -155,10 +140,8 @@ class Actor:
         inference: InferenceClient,
         queue: TaskQueue,
         experience: ExperienceWriter,
-        source: EpisodeSource,
+        seat: Seat,
         film: FilmRecorder,
-        *,
-        lease_seconds: float = 30.0,
     ) -> None:
         self.acting = acting
         self.counters = ActorCounters()
@@ -166,9 +149,8 @@ class Actor:
         self._schema = schema
         self._queue = queue
         self._experience = experience
-        self._source = source
+        self._seat = seat
         self._film = film
-        self._lease_seconds = lease_seconds
         self._player = Player(acting, slot, schema, inference)
 
     async def run_episode(self, task: EpisodeTask) -> None:
@@ -179,20 +161,19 @@ class Actor:
         """
         self.current = task
         try:
-            await self._play(task)
+            async with self._seat.episode(task.task, task.params) as episode:
+                await self._play(task, episode)
         except BrowserFault as fault:
             self.counters.faults += 1
             logger.warning("%s: %s", type(fault).__name__, fault, extra={"episode": task.episode})
             await self._queue.fail(task.episode, task.attempt, f"{type(fault).__name__}: {fault}", fault.blame)
-            await self._source.discard(fault)
         except ParametersGone as gone:
             await self._queue.fail(task.episode, task.attempt, str(gone), "agent")
         finally:
             self.current = None
 
-    async def _play(self, task: EpisodeTask) -> None:
+    async def _play(self, task: EpisodeTask, episode: Episode) -> None:
         started = time.monotonic()
-        episode = await self._source.episode(task)
         view = await episode.reset(task.seed, task.max_steps)
         learning = task.purpose in ("train", "collect")
         assembler = NStepAssembler(self.acting.n_step, self.acting.discount)

@@ -17,16 +17,17 @@ from typing import Any
 
 from webgym.broker import connect_async
 from webgym.connection import broker_config
-from webgym.errors import BrowserError, TaskError
+from webgym.errors import TaskError
 from webgym.experience import ExperienceWriter
 from webgym.keys import Keys
 from webgym.program import Drain, ProgramContext, run_program
 from webgym.queue import EpisodeTask, TaskQueue
 from webgym.schema import observation_schema
 from webgym_workers.actor import Acting, Actor
+from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient
-from webgym_workers.seat import BrowserSeat, browser_options
+from webgym_workers.seat import Seat, browser_options
 from webgym_workers.slots import ObservationSlots
 
 __all__ = ["BrowserProcess", "Seating", "main"]
@@ -38,7 +39,6 @@ _HEARTBEAT_SECONDS = 1.0
 _SHORTEST_WAIT = 0.005
 _LONGEST_WAIT = 0.1
 """Bounds of the wait between two looks at an empty queue; it doubles in between."""
-_MOST_FAILED_STARTS = 5
 
 
 class Seating:
@@ -82,11 +82,13 @@ class BrowserProcess:
         self._queue = TaskQueue(self._client, keys)
         self._experience = ExperienceWriter(self._client, keys, schema)
         self._inference = InferenceClient(ObservationSlots(schema, total_slots, memory_fd), channel)
-        options = browser_options(spec.browser)
+        self._pool = BrowserPool(
+            browser_options(spec.browser),
+            seating.count,
+            memory_limit=int(spec.workers.memory_per_browser),
+        )
         exploration, learner = spec.policy.exploration, spec.learner
-        self._seats = [
-            BrowserSeat(options, schema, spec.browser.settle_budget_seconds) for _ in range(seating.count)
-        ]
+        settle_budget = spec.browser.settle_budget_seconds
         self._actors = [
             Actor(
                 Acting(
@@ -105,10 +107,10 @@ class BrowserProcess:
                 self._inference,
                 self._queue,
                 self._experience,
-                seat,
+                Seat(self._pool, i, schema, settle_budget),
                 FilmRecorder(self._client, keys),
             )
-            for i, seat in enumerate(self._seats)
+            for i in range(seating.count)
         ]
         self._stopping = asyncio.Event()
 
@@ -124,9 +126,9 @@ class BrowserProcess:
         drained = asyncio.ensure_future(self._watch_drain())
         heart = asyncio.ensure_future(self._beat())
         try:
-            async with asyncio.TaskGroup() as group:
-                for actor, seat in zip(self._actors, self._seats, strict=True):
-                    group.create_task(self._act(actor, seat))
+            async with self._pool, asyncio.TaskGroup() as group:
+                for index, actor in enumerate(self._actors):
+                    group.create_task(self._act(actor, index))
         except* Exception as failures:
             raise _first_of(failures) from failures
         finally:
@@ -140,19 +142,10 @@ class BrowserProcess:
         await self._drain.wait_async()
         self._stopping.set()
 
-    async def _act(self, actor: Actor, seat: BrowserSeat) -> None:
-        failed_starts = 0
+    async def _act(self, actor: Actor, index: int) -> None:
         while not self._stopping.is_set():
-            try:
-                await seat.start()
-                failed_starts = 0
-            except BrowserError as error:
-                failed_starts += 1
-                if failed_starts >= _MOST_FAILED_STARTS:
-                    raise
-                logger.warning("a browser did not start: %s", error)
-                await self._pause(min(5.0, 0.2 * 2**failed_starts))
-                continue
+            # Only an actor whose browser is there takes an episode: the others' episodes need not wait for it.
+            await self._pool[index].ready()
             await self._until_stopping(self._experience.await_capacity())
             task = await self._lease()
             if task is None:
@@ -201,27 +194,22 @@ class BrowserProcess:
 
     def _figures(self) -> dict[str, Any]:
         counters = [a.counters for a in self._actors]
-        memory = [
-            seat.browser.resident_bytes() for seat in self._seats if seat.browser is not None and seat.alive
-        ]
         return {
             "role": "actor",
             "pid": os.getpid(),
             "time": time.time(),
-            "browsers": len(self._seats),
-            "alive": sum(seat.alive for seat in self._seats),
-            "restarts": {"browser": sum(seat.restarts for seat in self._seats)},
+            "browsers": self._pool.count,
+            "alive": self._pool.alive,
+            "restarts": {f"browser {reason}": count for reason, count in self._pool.restarts.items()},
             "steps": sum(c.steps for c in counters),
             "episodes": sum(c.episodes for c in counters),
             "faults": sum(c.faults for c in counters),
             "invalid_actions": sum(c.invalid_actions for c in counters),
             "version": max(c.version for c in counters),
-            "browser_memory_bytes": sum(memory),
-            "sandboxed": all(seat.browser.sandboxed for seat in self._seats if seat.browser is not None),
+            "browser_memory_bytes": sum(self._pool.resident_bytes()),
         }
 
     async def _close(self) -> None:
-        await asyncio.gather(*(seat.close() for seat in self._seats), return_exceptions=True)
         self._inference.close()
         await self._client.aclose()
 

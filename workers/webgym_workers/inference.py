@@ -23,8 +23,8 @@ from webgym.connection import broker_config
 from webgym.errors import BrokerError, ProtocolError
 from webgym.keys import Keys
 from webgym.params import MissingParameters, SyncParameterStore
-from webgym.protocol import Parameters
 from webgym.program import Drain, ProgramContext, run_program
+from webgym.protocol import Parameters
 from webgym.schema import Schema, observation_schema
 from webgym_policy.network import PolicyNetwork, infer, load_parameters
 from webgym_workers.slots import ObservationSlots, Reply, Request

@@ -1,4 +1,4 @@
-"""Gymnasium ids for every task: ``webgym/miniwob.click-test-v1``. Gymnasium calls this when it is imported."""
+"""Gymnasium ids for every task: ``webgym/miniwob.click-test-v1``."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from webgym.errors import TaskError
+from webgym.spec import TaskSpec
 from webgym_workers.tasks.miniwob import MiniWobTask, miniwob_names
 from webgym_workers.tasks.task import Task
 
@@ -50,9 +51,13 @@ def create_task(name: str, params: dict[str, Any] | None = None) -> Task:
     return task
 
 
-def check_task(name: str, params: dict[str, Any] | None = None) -> None:
-    """Raise TaskError unless :func:`create_task` would succeed."""
-    create_task(name, params)
+def check_task(task: TaskSpec) -> None:
+    """Check that a manifest's task can be made.
+
+    Raises:
+        TaskError: it cannot.
+    """
+    create_task(task.name, dict(task.params))
 
 
 def _load(name: str) -> Any:

@@ -1,0 +1,227 @@
+"""The environment: one browser behind Gymnasium's interface.
+
+>>> import gymnasium, webgym_workers
+>>> env = gymnasium.make("webgym/miniwob.click-test-v1")  # doctest: +SKIP
+
+Observations are copies: keeping one is safe. Wall-clock times stay out of ``info``, so the same seed and actions give
+the same trajectory wherever the page itself allows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar, TypeVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from PIL import Image
+
+from webgym.schema import Action, ActionKind, Observation, Schema
+from webgym_workers.browser.chromium import BrowserOptions
+from webgym_workers.browser.faults import BrowserFault
+from webgym_workers.browser.pool import BrowserPool
+from webgym_workers.episode import Episode
+from webgym_workers.seat import Seat
+from webgym_workers.tasks.registry import create_task
+
+__all__ = ["ActionArray", "WebEnv", "action_space", "describe", "observation_space", "to_action"]
+
+ActionArray = NDArray[np.int64]
+"""(kind, node, text), a member of the action space."""
+
+T = TypeVar("T")
+
+_MOST_SEED = 1 << 30
+"""Page seeds drawn without a seed of the caller's are those that training uses."""
+
+
+def observation_space(schema: Schema) -> spaces.Dict:
+    """The space of :meth:`webgym.schema.Schema.fields`."""
+    boxes: dict[str, spaces.Space[Any]] = {}
+    for name, spec in schema.fields().items():
+        high = 255 if name == "frame" else 1
+        boxes[name] = spaces.Box(0, high, spec.shape, spec.dtype.type)  # type: ignore[arg-type]
+    return spaces.Dict(boxes)
+
+
+def action_space(schema: Schema) -> spaces.MultiDiscrete:
+    """MultiDiscrete (kind, node, text)."""
+    return spaces.MultiDiscrete([len(ActionKind), schema.nodes, schema.texts])
+
+
+def to_action(action: ActionArray) -> Action:
+    """A member of the action space as an :class:`~webgym.schema.Action`."""
+    kind, node, text = (int(a) for a in action)
+    return Action(ActionKind(kind), node, text)
+
+
+def describe(episode: Episode, *, success: bool, invalid: str | None, settled: bool) -> dict[str, Any]:
+    """The ``info`` of a step."""
+    return {
+        "goal": episode.instruction.text,
+        "texts": episode.view.texts,
+        "success": success,
+        "invalid_action": invalid is not None,
+        "invalid_reason": invalid or "",
+        "settled": settled,
+    }
+
+
+class WebEnv(gymnasium.Env[Observation, ActionArray]):
+    """One task in one browser of its own.
+
+    The browser is started by the first :meth:`reset` and ended by :meth:`close`.
+
+    Args:
+        task: a task's name, or ``module:Class``.
+        params: parameters of the task.
+        schema: sizes of the observation.
+        max_steps: steps until an episode is truncated; None for the task's own.
+        browser: how the browser is started.
+        settle_budget: seconds that a page may take to come to rest after an action.
+        render_mode: ``rgb_array`` for pictures of the page from :meth:`render`.
+
+    Raises:
+        TaskError: there is no such task.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 4}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        task: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        schema: Schema | None = None,
+        max_steps: int | None = None,
+        browser: BrowserOptions | None = None,
+        settle_budget: float = 1.0,
+        render_mode: str | None = None,
+    ) -> None:
+        self._params = dict(params or {})
+        create_task(task, self._params)  # fail now, not when the browser runs
+        self.task = task
+        self.schema = schema or Schema()
+        self.observation_space = observation_space(self.schema)
+        self.action_space = action_space(self.schema)
+        self.render_mode = render_mode
+        self._max_steps = max_steps
+        self._options = browser or BrowserOptions()
+        self._settle_budget = settle_budget
+        self._runner: asyncio.Runner | None = None
+        self._pool: BrowserPool | None = None
+        self._seat: Seat | None = None
+        self._held = AsyncExitStack()
+        self._episode: Episode | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode. The page's seed is drawn from the environment's random numbers, hence from ``seed``.
+
+        Args:
+            seed: seeds this and the following episodes.
+            options: ``page_seed`` names the page's seed itself.
+
+        Raises:
+            BrowserError: no browser can be started, or the task's page cannot be loaded.
+        """
+        super().reset(seed=seed)
+        drawn = int(self.np_random.integers(_MOST_SEED))
+        page_seed = int((options or {}).get("page_seed", drawn))
+        observation = self._call(self._reset(page_seed))
+        assert self._episode is not None
+        return observation, describe(self._episode, success=False, invalid=None, settled=True)
+
+    def step(self, action: ActionArray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Do one action.
+
+        An action that the mask forbids does nothing and says so in ``info["invalid_action"]``. When the page or its
+        browser breaks, the episode is truncated and ``info["fault"]`` says why; the next reset has a new browser.
+
+        Raises:
+            gymnasium.error.ResetNeeded: no episode is running.
+        """
+        episode = self._episode
+        if episode is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        try:
+            step = self._call(episode.step(to_action(action)))
+        except BrowserFault as fault:
+            observation = _copy(episode.view.observation)
+            info = describe(episode, success=False, invalid=None, settled=False)
+            info["fault"] = f"{type(fault).__name__}: {fault}"
+            self._call(self._give_back(fault))
+            return observation, 0.0, False, True, info
+        info = describe(episode, success=step.success, invalid=step.invalid, settled=step.settled)
+        return _copy(step.view.observation), step.reward, step.terminated, step.truncated, info
+
+    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+        """The page as uint8 (height, width, 3) RGB, with ``render_mode="rgb_array"``."""
+        if self.render_mode is None or self._episode is None:
+            return None
+        png = self._call(self._episode.page.screenshot())
+        return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
+
+    def close(self) -> None:
+        """End the browser. Harmless twice."""
+        if self._runner is None:
+            return
+        runner, self._runner = self._runner, None
+        try:
+            runner.run(self._close())
+        finally:
+            runner.close()
+
+    async def _reset(self, page_seed: int) -> Observation:
+        episode = await self._hold()
+        try:
+            view = await episode.reset(page_seed, self._max_steps)
+        except BrowserFault as fault:
+            # A browser that died between two episodes is nobody's fault: once more, with a new one.
+            await self._give_back(fault)
+            episode = await self._hold()
+            view = await episode.reset(page_seed, self._max_steps)
+        return _copy(view.observation)
+
+    async def _hold(self) -> Episode:
+        """Borrow the browser until something breaks."""
+        if self._pool is None:
+            self._pool = await BrowserPool(self._options, 1).__aenter__()
+            self._seat = Seat(self._pool, 0, self.schema, self._settle_budget)
+        if self._episode is None:
+            assert self._seat is not None
+            self._episode = await self._held.enter_async_context(self._seat.episode(self.task, self._params))
+        return self._episode
+
+    async def _give_back(self, fault: BrowserFault) -> None:
+        """Let the pool replace what broke."""
+        self._episode = None
+        held, self._held = self._held, AsyncExitStack()
+        try:
+            await held.__aexit__(type(fault), fault, fault.__traceback__)
+        except BrowserFault:
+            return  # the pool hands the fault on; it has been told to the caller already
+
+    async def _close(self) -> None:
+        self._episode = None
+        await self._held.aclose()
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        # The loop runs only inside a call. What the browser says in between waits in the pipe.
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(work)
+
+
+def _copy(observation: Observation) -> Observation:
+    return {name: array.copy() for name, array in observation.items()}
+
