@@ -49,10 +49,9 @@ MINIMUM_VERSION = (6, 2)
 """Oldest Redis that has all commands in use. Valkey reports 7.2 here."""
 
 BLOCK_SECONDS = 5.0
-"""Longest single blocking read: less than the socket timeout, so that waiting never looks like a dead
+"""Longest single blocking read: less than any reply timeout, so that waiting never looks like a dead
 server."""
 
-_SOCKET_TIMEOUT = 20.0
 _BACKOFF_BASE, _BACKOFF_CAP = 0.05, 1.0
 
 # Everything the scripts do, on one key that is gone afterwards.
@@ -104,6 +103,8 @@ class BrokerConfig:
     """Name expected in the server's certificate; None for the host of the URL."""
     connect_timeout: float = 5.0
     """Seconds that one attempt to connect may take."""
+    reply_timeout: float = 20.0
+    """Seconds that one reply may take; more than :data:`BLOCK_SECONDS`."""
     patience: float = 45.0
     """About how many seconds a command goes on trying while a server that went away refuses connections,
     before it raises; up to :attr:`connect_timeout` more for each second where packets vanish."""
@@ -165,7 +166,7 @@ class BrokerConfig:
             # Replies have the same shape on every server and with every release of the client.
             "protocol": 2,
             "db": self._database,
-            "socket_timeout": _SOCKET_TIMEOUT,
+            "socket_timeout": self.reply_timeout,
             "socket_connect_timeout": self.connect_timeout,
             "health_check_interval": 15,
             "client_name": "webgym",
@@ -270,7 +271,7 @@ def check(config: BrokerConfig, patience: float | None = None) -> ServerInfo:
         BrokerError: unreachable, wrong credentials, missing permissions, TLS trouble, too old, or not Redis.
     """
     deadline = time.monotonic() + (config.connect_timeout if patience is None else patience)
-    client = connect(replace(config, patience=0))
+    client = connect(replace(config, patience=0, reply_timeout=config.connect_timeout))
     with broker_errors(config.where), contextlib.closing(client):
         _ping_until(client, deadline)
         try:

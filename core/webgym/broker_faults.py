@@ -51,14 +51,10 @@ def broker_error(error: Exception, where: str) -> BrokerError:
     if isinstance(error, errors.BusyLoadingError):
         return BrokerError(f"Redis at {where} is still loading its data; try again when it is done")
     if isinstance(error, (errors.TimeoutError, TimeoutError)):
-        return BrokerError(f"Redis at {where} does not answer; check redis.url and the network")
+        hint = ", and that this port speaks TLS" if where.startswith("rediss:") else ""
+        return BrokerError(f"Redis at {where} does not answer; check redis.url and the network{hint}")
     if isinstance(error, (errors.ConnectionError, OSError)):
-        hint = (
-            "is the server running?"
-            if where.startswith("unix:")
-            else ("is the server running, and does the URL begin with rediss:// exactly if it speaks TLS?")
-        )
-        return BrokerError(f"Redis at {where} cannot be reached ({_reason(error)}); {hint}")
+        return BrokerError(f"Redis at {where} cannot be reached ({_reason(error)}); {_hint(where)}")
     return BrokerError(f"Redis at {where}: {_plain(text)}")
 
 
@@ -69,6 +65,14 @@ def broker_errors(where: str) -> Iterator[None]:
         yield
     except (errors.RedisError, OSError) as e:
         raise broker_error(e, where) from e
+
+
+def _hint(where: str) -> str:
+    if where.startswith("unix:"):
+        return "is the server running?"
+    if where.startswith("redis:"):
+        return "is the server running, and if it speaks TLS, does the URL begin with rediss://?"
+    return "does this port speak TLS, and does the server want redis.tls.certFile and keyFile?"
 
 
 def _reason(error: Exception) -> str:

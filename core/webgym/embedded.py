@@ -23,6 +23,8 @@ from pathlib import Path
 from types import TracebackType
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from webgym.errors import BrokerError
 
@@ -220,7 +222,9 @@ class EmbeddedBroker:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self._start_seconds
-        client = redis.Redis(unix_socket_path=str(self.socket), socket_timeout=1.0, protocol=2)
+        client = redis.Redis(
+            unix_socket_path=str(self.socket), socket_timeout=1.0, protocol=2, retry=Retry(NoBackoff(), 0)
+        )
         with contextlib.closing(client):
             while True:
                 self.check()
