@@ -227,15 +227,17 @@ class CDPClient(asyncio.Protocol):
     Attributes:
         browser: The session of the browser itself (no cap).
         gone: Why the connection ended, or None while it is alive.
+        closed: Done when it has ended.
+        pending: Commands that the browser has not answered yet, by id.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.gone: BaseException | None = None
-        self.closed = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
         self.browser = CDPSession(self, None, capped=False)
         self._sessions: dict[str, CDPSession] = {}
-        self._pending: dict[int, _Command] = {}
+        self.pending: dict[int, _Command] = {}
         self._last_id = 0
         self._chunks: list[bytes] = []
         self._buffered = 0
@@ -262,11 +264,11 @@ class CDPClient(asyncio.Protocol):
         if self.gone is not None:
             return
         self.gone = error or BrowserGone("the browser was closed")
-        for transport in (self._reader, self._writer):
-            if isinstance(transport, asyncio.WriteTransport):
-                transport.abort()
-            elif transport is not None:
-                transport.close()
+        if self._reader is not None:
+            self._reader.close()
+        # Not close(), which would first flush to a browser that may hang; and not twice, which asyncio cannot do.
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.abort()
         for session in (self.browser, *self._sessions.values()):
             session.close(self.gone)
         self._sessions.clear()
@@ -283,7 +285,7 @@ class CDPClient(asyncio.Protocol):
 
     def write(self, command: _Command) -> None:
         """Put a command on the pipe; its answer will be routed back to its session."""
-        self._pending[command.id] = command
+        self.pending[command.id] = command
         if self._writer is None or self._writer.is_closing():
             self.close(BrowserGone("the browser's pipe is closed"))
             return
@@ -291,7 +293,7 @@ class CDPClient(asyncio.Protocol):
 
     def forget(self, id: int) -> None:
         """Ignore the answer to this command, should it come."""
-        self._pending.pop(id, None)
+        self.pending.pop(id, None)
 
     # asyncio.Protocol, reading side.
 
@@ -333,7 +335,7 @@ class CDPClient(asyncio.Protocol):
             return
         id = message.get("id")
         if id is not None:
-            command = self._pending.pop(id, None)
+            command = self.pending.pop(id, None)
             if command is not None:
                 command.session.settle(command, message)
             return

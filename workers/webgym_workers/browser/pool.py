@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from types import TracebackType
-from typing import Any
 
 from webgym.errors import BrowserError
 from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
@@ -107,6 +106,9 @@ class Browser:
         Raises:
             BrowserError: It could not be started, several times over, or the pool was closed.
         """
+        if self._process is not None and not self._process.alive:
+            # Dead, and the supervisor has not come round to it yet.
+            self.replace("died")
         await self._ready.wait()
         if self._error is not None:
             raise self._error
@@ -179,7 +181,6 @@ class Browser:
         A fault of the site's (a refused page, a script error) leaves nothing behind.
         """
         if isinstance(error, BrowserGone):
-            self._wake.set()
             return
         if isinstance(error, JavaScriptError | NavigationError) and not isinstance(error, TargetClosed):
             return
@@ -224,7 +225,7 @@ class Browser:
 
     async def _watch(self, process: ChromiumProcess) -> str:
         """Return, with the reason, when the process must be replaced."""
-        closed: asyncio.Future[Any] = process.client.closed
+        closed = process.client.closed
         while True:
             wake = asyncio.ensure_future(self._wake.wait())
             await asyncio.wait({closed, wake}, timeout=HEALTH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
