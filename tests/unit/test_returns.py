@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from webgym_policy.returns import NStepAssembler, Transition, columns
 
 FLOATS = st.floats(-3, 3, allow_nan=False)

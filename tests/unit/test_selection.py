@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from webgym.schema import Action, ActionKind, Schema
 from webgym_policy.selection import (
     Exploration,
