@@ -204,6 +204,11 @@ class Schema:
         """int64 (actions,): the node of each flat action, 0 where the kind has none."""
         return np.array([self.decode(i).node for i in range(self.actions)], dtype=np.int64)
 
+    @cached_property
+    def text_of(self) -> NDArray[np.int64]:
+        """int64 (actions,): the text of each flat action, 0 where the kind has none."""
+        return np.array([self.decode(i).text for i in range(self.actions)], dtype=np.int64)
+
     def empty(self) -> Observation:
         """An observation of zeros, writable."""
         return {name: np.zeros(spec.shape, spec.dtype) for name, spec in self.fields().items()}

@@ -6,6 +6,7 @@ NumPy alone, so that a process without torch can act.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,6 +67,8 @@ def random_action(
     schema: Schema,
     rng: np.random.Generator,
     kind_weights: ArrayLike | None = None,
+    node_weights: ArrayLike | None = None,
+    text_weights: ArrayLike | None = None,
 ) -> int:
     """A random valid action: first a kind, then a node, then a text.
 
@@ -78,6 +81,8 @@ def random_action(
         rng: source of the choice.
         kind_weights: (12,) relative weights of the kinds, uniform by default; kinds of weight 0 are chosen
             only where nothing else is valid.
+        node_weights: (nodes,) relative weights of the nodes, uniform by default.
+        text_weights: (nodes, texts) relative weights of the texts for each node, uniform by default.
 
     Returns:
         The flat action; waiting where no action is valid.
@@ -87,15 +92,22 @@ def random_action(
         return schema.encode(Action(ActionKind.WAIT))
     kinds = schema.kind_of[valid]
     present = np.unique(kinds)
-    weights = None if kind_weights is None else np.asarray(kind_weights, dtype=np.float64)[present]
-    if weights is not None and weights.sum() > 0:
-        kind = rng.choice(present, p=weights / weights.sum())
-    else:
-        kind = rng.choice(present)
+    kind = _draw(present, None if kind_weights is None else np.asarray(kind_weights)[present], rng)
     valid = valid[kinds == kind]
     nodes = schema.node_of[valid]
-    valid = valid[nodes == rng.choice(np.unique(nodes))]
-    return int(rng.choice(valid))
+    present = np.unique(nodes)
+    node = _draw(present, None if node_weights is None else np.asarray(node_weights)[present], rng)
+    valid = valid[nodes == node]
+    texts = schema.text_of[valid]
+    return _draw(valid, None if text_weights is None else np.asarray(text_weights)[node, texts], rng)
+
+
+def _draw(values: NDArray[np.integer], weights: NDArray[Any] | None, rng: np.random.Generator) -> int:
+    """One of the values, by weight; uniformly where no weight is positive."""
+    total = 0.0 if weights is None else float(weights.sum())
+    if weights is None or total <= 0.0:
+        return int(rng.choice(values))
+    return int(rng.choice(values, p=np.asarray(weights, dtype=np.float64) / total))
 
 
 def epsilon_greedy(

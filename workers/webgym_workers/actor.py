@@ -19,22 +19,20 @@ from webgym.protocol import EpisodeSummary, TransitionBatch
 from webgym.queue import EpisodeTask, TaskQueue
 from webgym.schema import Observation, Schema
 from webgym_policy.returns import NStepAssembler, Transition, columns
-from webgym_policy.selection import actor_epsilon, epsilon_greedy, masked_max
+from webgym_policy.selection import actor_epsilon, greedy, masked_max, random_action
 from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.episode import Episode
 from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient, ParametersGone
+from webgym_workers.observer.prior import exploration_weights
 from webgym_workers.seat import Seat
 
-__all__ = ["KIND_WEIGHTS", "Acting", "Actor", "ActorCounters", "Player"]
+__all__ = ["Acting", "Actor", "ActorCounters", "Player"]
 
 logger = logging.getLogger(__name__)
 
 UNTRAINED_VERSION = 1
 """The learner publishes its initial weights as version 1, and nothing else before it has begun to learn."""
-
-KIND_WEIGHTS = (4.0, 1.0, 1.0, 4.0, 0.5, 1.0, 0.5, 4.0, 1.0, 1.0, 0.5, 0.5)
-"""How often a random action is of each kind: clicking, typing and choosing are what pages are made for."""
 
 _FLUSH_STEPS = 64
 """Transitions of a long episode are sent this often, so that the learner need not wait for its end."""
@@ -100,9 +98,10 @@ class Player:
         q, version = await self._inference.q_values(self._slot, observation, task.version)
         mask = observation["action_mask"]
         epsilon = self._epsilon(task, version)
-        action = int(
-            epsilon_greedy(q[None], mask[None], epsilon, self._schema, self._rng, KIND_WEIGHTS)[0]
-        )
+        if self._rng.random() < epsilon:
+            action = random_action(mask, self._schema, self._rng, *exploration_weights(observation))
+        else:
+            action = int(greedy(q[None], mask[None], self._schema, self._rng)[0])
         return action, float(q[action]), float(masked_max(q[None], mask[None])[0]), version, epsilon
 
     async def value(self, observation: Observation, task: EpisodeTask) -> float:

@@ -223,8 +223,7 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        if self._pool is not None:
-            asyncio.run_coroutine_threadsafe(self._pool.close(), loop).result()
+        asyncio.run_coroutine_threadsafe(self._end(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         if self._thread is not None:
             self._thread.join()
@@ -266,6 +265,15 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         self._slots = [
             _Slot(Seat(self._pool, i, self.schema, self._settle_budget)) for i in range(self.num_envs)
         ]
+
+    async def _end(self) -> None:
+        """Nothing may be left running in the loop when it stops."""
+        if self._pool is not None:
+            await self._pool.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _reset_one(self, i: int, page_seed: int) -> _Result:
         try:
