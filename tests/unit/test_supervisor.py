@@ -112,14 +112,45 @@ while not all(os.path.exists(f"{directory.path}/worker-{{i}}.up") for i in range
     time.sleep(0.01)
 """
     supervisor, link, view = supervise(directory, learner=wait, workers=2)
+    run = asyncio.create_task(ended(supervisor))
+    await until(lambda: all((directory.path / f"worker-{i}.up").exists() for i in range(2)))
     link.now = Snapshot(phase="done", reason="success", numbers={"steps": 10})
-    outcome = await ended(supervisor)
+    outcome = await run
     assert (outcome.code, outcome.stop_reason, outcome.message) == (0, "success", "")
     assert (directory.path / "worker-0.drained").exists()
     assert (directory.path / "worker-1.drained").exists()
     assert outcome.peak_memory_bytes > 1_000_000
     assert outcome.restarts == {"learner": 0, "worker": 0}
     assert "done" in view.phases
+
+
+async def test_workers_leave_as_soon_as_the_run_is_done(directory: RunDirectory) -> None:
+    """The learner's last files need no browsers."""
+    learner = f"""
+import os, time
+while not os.path.exists("{directory.path}/worker-0.drained"):
+    time.sleep(0.01)
+"""
+    supervisor, link, _ = supervise(directory, learner=learner)
+    run = asyncio.create_task(ended(supervisor))
+    await until((directory.path / "worker-0.up").exists)
+    link.now = Snapshot(phase="done", reason="success")
+    assert (await run).code == 0
+
+
+async def test_a_learner_that_dies_after_the_verdict_does_not_spoil_it(directory: RunDirectory) -> None:
+    learner = f"""
+import os, signal, time
+while not os.path.exists("{directory.path}/worker-0.drained"):
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    supervisor, link, _ = supervise(directory, learner=learner)
+    run = asyncio.create_task(ended(supervisor))
+    await until((directory.path / "worker-0.up").exists)
+    link.now = Snapshot(phase="done", reason="success")
+    outcome = await run
+    assert (outcome.code, outcome.stop_reason, outcome.restarts["learner"]) == (0, "success", 0)
 
 
 async def test_programs_are_told_where_they_are(directory: RunDirectory) -> None:
@@ -157,11 +188,11 @@ while not os.path.exists("{directory.path}/go"):
     os.kill(supervisor._workers[0].pid or 0, signal.SIGKILL)
     await until(up.exists)
     link.now = Snapshot(members=(Member("worker-0", pid=1, restarts=2),))
-    await until(lambda: any("restarted 2 browsers" in e for e in view.events))
+    await until(lambda: any("started anew: browser (2 times)" in e for e in view.events))
     link.now = Snapshot(
         members=(Member("worker-0", pid=2, restarts_by_kind={"browser": 1, "actor": 1}, restarts=2),)
     )
-    await until(lambda: any("1 actor" in e for e in view.events))
+    await until(lambda: any("started anew: actor" in e for e in view.events))
     (directory.path / "go").touch()
     outcome = await run
     assert outcome.code == 0

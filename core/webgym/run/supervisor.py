@@ -140,6 +140,7 @@ class Supervisor:
         self._wished = asyncio.Event()
         self._insisted = asyncio.Event()
         self._winding_down = False
+        self._early: asyncio.Task[None] | None = None
         self._member_restarts: dict[tuple[str, int], dict[str, int]] = {}
         self._learner = self._program("learner-0", programs.learner, uid, self._limits.learner_grace, restart)
         self._workers = [
@@ -170,9 +171,11 @@ class Supervisor:
             self._end(e.exit_code, "cannot start", str(e))
         finally:
             watcher.cancel()
+            if self._early is not None:
+                await self._early
             for process in (*self._workers, self._learner):
                 process.kill()
-            await asyncio.gather(*(p.drain(0) for p in (*self._workers, self._learner)))
+            await drain_all((*self._workers, self._learner), 0)
             strays = kill_descendants(spare=before | frozenset(self._link.pids))
             if strays:
                 logger.warning("killed what programs left behind: %s", ", ".join(strays))
@@ -224,7 +227,7 @@ class Supervisor:
 
     def _learner_ended(self, ended: Exit) -> None:
         last = self._outcome.last
-        if self._learner.state is ProcessState.FINISHED:
+        if self._learner.state is ProcessState.FINISHED or last.phase == "done":
             if last.phase == "train":
                 message = "the learner was asked to end before the run was done; go on by --resume"
                 self._end(ExitCode.FAILURE, "learner left", message)
@@ -278,6 +281,11 @@ class Supervisor:
                 )
             if self._outcome.last.phase != phase:
                 phase, entered = self._outcome.last.phase, now
+                if phase == "done" and self._early is None:
+                    # The verdict is written. What the learner still does needs no browsers, and is not worth a
+                    # second life if it dies of it.
+                    self._learner.restart = RestartPolicy.never()
+                    self._early = asyncio.create_task(drain_all(self._workers))
             overrun = self._overrun(phase, now - entered, now - began)
             if overrun and not self._winding_down:
                 return overrun
@@ -301,7 +309,7 @@ class Supervisor:
             for kind, count in counts.items():
                 if count > known.get(kind, 0):
                     more = count - known.get(kind, 0)
-                    self._event(f"{member.id} restarted {more} {kind}{'s' if more > 1 else ''}")
+                    self._event(f"{member.id} started anew: {kind}{f' ({more} times)' if more > 1 else ''}")
                 known[kind] = max(known.get(kind, 0), count)
 
     def _restarts(self) -> dict[str, int]:
