@@ -327,7 +327,7 @@ def test_nothing_is_left_of_episodes_that_are_done(queue: SyncTaskQueue, client:
 def test_impossible_arguments_are_refused(queue: SyncTaskQueue) -> None:
     queue.add([task("a")])
     queue.lease("w", 1, LEASE)
-    with pytest.raises(ProtocolError, match="NaN|nan"):
+    with pytest.raises(ProtocolError, match="counter n"):
         queue.complete("a", 1, b"", {"n": float("nan")})
     with pytest.raises(ProtocolError):
         queue.add([task("b", priority=float("inf"))])
@@ -339,13 +339,16 @@ def test_impossible_arguments_are_refused(queue: SyncTaskQueue) -> None:
 
 
 def test_a_full_server_still_moves_episodes_on(keys: Keys) -> None:
+    def fill(client: redis.Redis) -> None:
+        for i in range(1000):
+            client.set(f"filler-{i}", b"x" * 50_000)
+
     with EmbeddedBroker(max_memory=6 * 1024 * 1024) as small:
         client = connect(BrokerConfig(small.url))
         queue = SyncTaskQueue(client, keys)
         queue.add(task(str(i)) for i in range(50))
         with pytest.raises(redis.exceptions.OutOfMemoryError):
-            for i in range(1000):
-                client.set(f"filler-{i}", b"x" * 50_000)
+            fill(client)
         with pytest.raises(BrokerError, match="memory is full"):
             queue.add(task(f"late-{i}", params={"x": "y" * 10_000}) for i in range(20))
         leased = queue.lease("w", 50, LEASE)

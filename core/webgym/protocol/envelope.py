@@ -68,9 +68,9 @@ def open_envelope(data: bytes, body: Body) -> pb.Envelope:
     try:
         envelope.ParseFromString(data)
     except DecodeError as e:
-        raise ProtocolError(
-            f"{body} message of {len(data)} bytes is truncated or not a WebGym message"
-        ) from e
+        raise _not_ours(data, body) from e
+    if not envelope.protocol_version:
+        raise _not_ours(data, body)
     if envelope.protocol_version != PROTOCOL_VERSION:
         raise ProtocolError(
             f"{body} message has protocol version {envelope.protocol_version}, this program speaks "
@@ -80,6 +80,10 @@ def open_envelope(data: bytes, body: Body) -> pb.Envelope:
     if found != body:
         raise ProtocolError(f"message holds {found or 'nothing'} where {body} belongs")
     return envelope
+
+
+def _not_ours(data: bytes, body: Body) -> ProtocolError:
+    return ProtocolError(f"{body} message of {len(data)} bytes is truncated or not a WebGym message")
 
 
 def check_schema(found: str, expected: str | None, what: str) -> None:
