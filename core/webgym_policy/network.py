@@ -28,6 +28,7 @@ __all__ = [
     "mask_invalid",
     "parameters_of",
     "to_tensors",
+    "trim_nodes",
 ]
 
 _HEAD_SCALE = 0.1
@@ -105,7 +106,8 @@ class PolicyNetwork(nn.Module):
 
         Args:
             observation: the schema's fields with a batch axis; masks of any dtype. ``action_mask`` may be
-                left out: the dueling mean is then over all actions.
+                left out: the dueling mean is then over all actions. Nodes at the end may be left out (see
+                :func:`trim_nodes`): the values of their actions mean nothing.
         """
         dom, text, pair = observation["dom"], observation["text"], observation["pair"]
         mask = observation["node_mask"].to(dom.dtype).unsqueeze(-1)
@@ -139,10 +141,10 @@ class PolicyNetwork(nn.Module):
         on_text += text_bias.transpose(1, 2).unsqueeze(2)
         on_page = self.page_head(page)
 
-        advantage = torch.cat(
-            (on_node.transpose(1, 2).flatten(1), on_text.flatten(1), on_page[:, :-1]),
-            -1,
-        )
+        on_node, missing = on_node.transpose(1, 2), self.schema.nodes - dom.shape[1]
+        if missing:
+            on_node, on_text = F.pad(on_node, (0, missing)), F.pad(on_text, (0, 0, 0, missing))
+        advantage = torch.cat((on_node.flatten(1), on_text.flatten(1), on_page[:, :-1]), -1)
         if not self.dueling:
             return advantage
         offset: Tensor = on_page[:, -1:] - _valid_mean(advantage, observation.get("action_mask"))
@@ -248,6 +250,16 @@ def mask_invalid(q: Tensor, action_mask: Tensor) -> Tensor:
     return q.masked_fill(action_mask == 0, -torch.inf)
 
 
+def trim_nodes(batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The batch without the nodes at the end that none of its pages has.
+
+    Key nodes come first and most pages have few, so this often halves the work; no valid action's value changes.
+    """
+    present = np.flatnonzero(batch["node_mask"].any(axis=0))
+    nodes = int(present[-1]) + 1 if present.size else 1
+    return {k: v[:, :nodes] if k in ("dom", "node_mask", "pair") else v for k, v in batch.items()}
+
+
 def to_tensors(
     batch: Mapping[str, NDArray[Any]], device: torch.device | None = None, non_blocking: bool = False
 ) -> dict[str, Tensor]:
@@ -265,7 +277,7 @@ def to_tensors(
 def infer(network: PolicyNetwork, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     """Q values of a batch of observations, float32 (B, actions), invalid actions not masked."""
     device = next(network.parameters()).device
-    q: NDArray[np.float32] = network(to_tensors(batch, device)).float().cpu().numpy()
+    q: NDArray[np.float32] = network(to_tensors(trim_nodes(batch), device)).float().cpu().numpy()
     return q
 
 

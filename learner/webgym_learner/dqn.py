@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from webgym.errors import CheckpointError, ExitCode, ProtocolError, RunError
-from webgym_policy.network import PolicyNetwork, load_parameters, parameters_of, to_tensors
+from webgym_policy.network import PolicyNetwork, load_parameters, parameters_of, to_tensors, trim_nodes
 
 from .replay import ReplayBatch
 
@@ -137,8 +137,8 @@ class DQN:
             DivergedError: the loss or the gradient is not finite; the weights are unchanged.
         """
         move = self.device.type == "cuda"
-        obs = to_tensors(batch.obs, self.device, non_blocking=move)
-        next_obs = to_tensors(batch.next_obs, self.device, non_blocking=move)
+        obs = to_tensors(trim_nodes(batch.obs), self.device, non_blocking=move)
+        next_obs = to_tensors(trim_nodes(batch.next_obs), self.device, non_blocking=move)
         columns: dict[str, NDArray[Any]] = {
             "action": batch.action,
             "reward": batch.reward,

@@ -16,6 +16,7 @@ from webgym_policy.network import (
     mask_invalid,
     parameters_of,
     to_tensors,
+    trim_nodes,
 )
 
 SCHEMA = Schema(nodes=6, texts=3)
@@ -84,6 +85,29 @@ def test_what_stands_in_masked_nodes_does_not_matter_to_the_others() -> None:
     noisy["dom"][:, 4:] = 77.0
     valid = batch["action_mask"][0] == 1
     np.testing.assert_allclose(infer(network, noisy)[:, valid], infer(network, batch)[:, valid], atol=1e-5)
+
+
+def test_trimming_nodes_changes_no_valid_value() -> None:
+    network = PolicyNetwork(SCHEMA, seed=3)
+    batch = with_full_masks(observations(3, seed=3))
+    batch["node_mask"][:] = [[1, 1, 0, 0, 0, 0], [1, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
+    for name in ("dom", "pair"):
+        batch[name][batch["node_mask"] == 0] = 0
+    absent = np.repeat(batch["node_mask"], 4, 0).reshape(3, 4, 6) == 0
+    batch["action_mask"][:, : SCHEMA.text_offset][absent.reshape(3, -1)] = 0
+    batch["action_mask"][:, SCHEMA.text_offset : SCHEMA.global_offset] = np.repeat(
+        np.repeat(batch["node_mask"], 2, 0).reshape(3, 12), 3, 1
+    )
+    trimmed = trim_nodes(batch)
+    assert trimmed["dom"].shape[1] == trimmed["pair"].shape[1] == trimmed["node_mask"].shape[1] == 4
+    valid = batch["action_mask"] == 1
+    assert valid[0].sum() == 2 * 4 + 2 * 2 * 3 + 6
+    with torch.no_grad():
+        full, short = (network(to_tensors(b)).numpy() for b in (batch, trimmed))
+    assert full.shape == short.shape
+    np.testing.assert_allclose(short[valid], full[valid], atol=1e-5)
+    nowhere = trim_nodes({k: v[2:] for k, v in batch.items()})
+    assert nowhere["dom"].shape[1] == 1
 
 
 def test_the_dueling_mean_is_over_valid_actions_and_survives_none() -> None:
