@@ -9,6 +9,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,43 @@ from webgym.spec.overrides import apply_override
 from webgym.spec.problems import InvalidManifest, Problem, describe, problems_of
 from webgym.spec.source import MOST_BYTES, Source, parse
 
-__all__ = ["InvalidManifest", "Problem", "TaskCheck", "dump_manifest", "load_manifest", "parse_manifest"]
+__all__ = [
+    "TASK_CHECK_GROUP",
+    "InvalidManifest",
+    "Problem",
+    "TaskCheck",
+    "dump_manifest",
+    "installed_task_check",
+    "load_manifest",
+    "parse_manifest",
+]
+
+TASK_CHECK_GROUP = "webgym.task_checks"
+"""Entry-point group of functions ``check(name, params)`` that raise a WebGymError for a task that cannot be made."""
 
 TaskCheck = Callable[[TaskSpec], None]
 """Raises a :class:`~webgym.errors.WebGymError` for a task that does not exist or does not take its params.
 Which tasks there are is known to the workers' package, which this one cannot import."""
+
+
+def installed_task_check() -> TaskCheck | None:
+    """What the installed parts say about tasks, for :func:`load_manifest`; None where no part knows any task.
+
+    The workers' package registers its check; where that or what it needs is not installed, task names are taken on
+    trust, as on a laptop that only submits runs.
+    """
+    checks: list[Callable[[str, dict[str, Any]], object]] = []
+    for entry in entry_points(group=TASK_CHECK_GROUP):
+        try:
+            checks.append(entry.load())
+        except ImportError:
+            continue
+
+    def check(task: TaskSpec) -> None:
+        for known in checks:
+            known(task.name, dict(task.params))
+
+    return check if checks else None
 
 
 def load_manifest(

@@ -1,0 +1,165 @@
+"""The ``webgym`` command: finds subcommands by entry point, and turns errors into one line and an exit code.
+
+A subcommand is loaded only when it is called, or listed by ``--help``; its module has to import light, so that help
+and errors come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from typing import Protocol, cast
+
+from webgym import __version__
+from webgym.errors import ExitCode, UsageError, WebGymError
+
+__all__ = ["COMMAND_GROUP", "Command", "main"]
+
+COMMAND_GROUP = "webgym.commands"
+_DISTRIBUTION = "webgym-platform"
+
+_EXTRAS: dict[str, tuple[str, ...]] = {
+    "run": ("worker", "learner"),
+    "eval": ("worker", "learner"),
+    "worker": ("worker",),
+    "tasks": ("worker",),
+    "learner": ("learner",),
+    "report": ("learner",),
+    "operator": ("operator",),
+    "submit": ("operator",),
+}
+"""Extras that a command's dependencies come with."""
+
+_ORDER = ("run", "eval", "validate", "tasks", "report")
+"""Commands for people come first in help, in the order in which one meets them."""
+
+
+class Command(Protocol):
+    """A subcommand; the entry point names the class, and one object of it is made without arguments."""
+
+    name: str
+    help: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments to its parser."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work; returns the exit code. Heavy imports belong here."""
+        ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``webgym`` with the arguments of the process, or with `argv`; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(arguments)
+    except WebGymError as error:
+        _complain(str(error))
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output, such as head, has seen enough. Python flushes stdout once more at exit: let that
+        # go nowhere instead of failing a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+
+
+def _main(arguments: list[str]) -> int:
+    other = _other_webgym()
+    if other is not None:
+        sys.stderr.write(f"webgym: warning: {other}\n")
+    commands = _find_commands()
+    called = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parser = argparse.ArgumentParser(
+        prog="webgym",
+        description="Train visual web agents by reinforcement learning, on many real browsers at once.",
+        epilog="`webgym COMMAND --help` explains one command.",
+    )
+    parser.add_argument("--version", action="version", version=f"webgym {__version__} ({_DISTRIBUTION})")
+    if called is not None and called not in commands:
+        close = difflib.get_close_matches(called, list(commands), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(commands)}"
+        raise UsageError(f"there is no command {called}; {hint}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    missing: dict[str, ImportError] = {}
+    for name, entry in commands.items():
+        # Only the one called is loaded, unless help lists them all.
+        if name != called and (called is not None or "--version" in arguments):
+            subparsers.add_parser(name, add_help=False)
+            continue
+        try:
+            command = cast("type[Command]", entry.load())()
+        except ImportError as error:
+            missing[name] = error
+            subparsers.add_parser(name, help=f"(not installed: needs {_extras(name)})", add_help=False)
+            continue
+        sub = subparsers.add_parser(name, help=command.help, description=command.help)
+        command.configure(sub)
+        sub.set_defaults(_command=command)
+    if called in missing:
+        raise _not_installed(called, missing[called]) from missing[called]
+    args = parser.parse_args(arguments)
+    chosen: Command | None = getattr(args, "_command", None)
+    if chosen is None:
+        parser.print_help()
+        return int(ExitCode.OK)
+    try:
+        code = chosen.run(args)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0].startswith("webgym"):
+            raise
+        raise _not_installed(args.command, error) from error
+    sys.stdout.flush()  # here, where a closed pipe is still caught
+    return int(code)
+
+
+def _find_commands() -> dict[str, EntryPoint]:
+    """Entry points of all commands by name, those for people first.
+
+    Raises:
+        UsageError: there are none, which happens when the distribution is not installed.
+    """
+    found = {entry.name: entry for entry in entry_points(group=COMMAND_GROUP)}
+    if not found:
+        raise UsageError(f"{_DISTRIBUTION} is not installed; in a checkout: pip install -e .")
+    first = [name for name in _ORDER if name in found]
+    return {name: found[name] for name in [*first, *sorted(set(found) - set(first))]}
+
+
+def _other_webgym() -> str | None:
+    """A line about the other project of the name, when it is installed: both would own the package webgym."""
+    try:
+        version = distribution("webgym").version
+    except PackageNotFoundError:
+        return None
+    return (
+        f"the distribution webgym {version} from PyPI is another project and overwrites this one: "
+        f"pip uninstall webgym && pip install --force-reinstall {_DISTRIBUTION}"
+    )
+
+
+def _extras(name: str) -> str:
+    extras = _EXTRAS.get(name, ("all",))
+    return f"the {' and '.join(extras)} extra{'s' if len(extras) > 1 else ''}"
+
+
+def _not_installed(name: str, error: ImportError) -> UsageError:
+    extras = ",".join(_EXTRAS.get(name, ("all",)))
+    what = f"{error.name} is missing" if error.name else str(error)
+    return UsageError(
+        f"webgym {name} needs {_extras(name)}: pip install '{_DISTRIBUTION}[{extras}]' ({what})"
+    )
+
+
+def _complain(line: str) -> None:
+    sys.stderr.write(f"webgym: {' '.join(line.split())}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""``webgym validate``: says whether a manifest describes a possible run, and if not, everything that is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from webgym.errors import ExitCode, ManifestError
+
+if TYPE_CHECKING:
+    from webgym.spec import RunManifest
+
+__all__ = ["ValidateCommand"]
+
+
+class ValidateCommand:
+    """Check a manifest without running it."""
+
+    name = "validate"
+    help = "check a manifest: prints OK and a summary, or all that is wrong with it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments."""
+        parser.add_argument("file", metavar="FILE", help="manifest of a WebGymRun; - reads standard input")
+        parser.add_argument(
+            "--set",
+            dest="overrides",
+            action="append",
+            default=[],
+            metavar="PATH=VALUE",
+            help="change a field first, as in --set learner.batchSize=64; may be repeated",
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument(
+            "--resolved", action="store_true", help="print the manifest with all defaults filled in"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Validate; exit code 2 when something is wrong."""
+        from webgym.manifest import InvalidManifest, dump_manifest, installed_task_check, load_manifest
+
+        task_check = installed_task_check()
+        try:
+            manifest = load_manifest(args.file, args.overrides, task_check=task_check)
+        except ManifestError as error:
+            problems = error.problems if isinstance(error, InvalidManifest) else ()
+            if args.json:
+                found = [{"where": p.where, "path": p.path, "message": p.message} for p in problems]
+                found = found or [{"where": args.file, "path": "", "message": str(error)}]
+                print(json.dumps({"valid": False, "problems": found}, indent=2))
+            else:
+                for line in problems or (error,):
+                    print(line, file=sys.stderr)
+            return int(ExitCode.USAGE)
+        if args.json:
+            resolved = manifest.model_dump(mode="json", by_alias=True, exclude_none=True)
+            print(json.dumps({"valid": True, "problems": [], "manifest": resolved}, indent=2))
+        elif args.resolved:
+            print(dump_manifest(manifest), end="")
+        else:
+            print(f"{args.file}: OK: {summary(manifest)}")
+            if task_check is None:
+                print("Task names were not checked: that needs pip install 'webgym-platform[worker]'")
+        return int(ExitCode.OK)
+
+
+def summary(manifest: RunManifest) -> str:
+    """One line that tells a person what the run would do."""
+    spec = manifest.spec
+    names = [task.name for task in spec.tasks]
+    what = (
+        names[0]
+        if len(names) == 1
+        else f"{len(names)} tasks ({', '.join(names[:3])}{', ...' * (len(names) > 3)})"
+    )
+    limits: list[str] = []
+    if spec.stop.steps is not None:
+        limits.append(f"{spec.stop.steps} steps")
+    if spec.stop.seconds is not None:
+        limits.append(f"{spec.stop.seconds} s")
+    if spec.stop.success is not None:
+        limits.append(f"success {spec.stop.success:g}")
+    server: Any = spec.redis.url or "its own Redis"
+    return (
+        f"{manifest.metadata.name} trains {what} with {spec.learner.algorithm} ({spec.mode}) on "
+        f"{spec.workers.replicas} worker{'s' if spec.workers.replicas != 1 else ''} and {server}, "
+        f"until {' or '.join(limits)}; evaluates {spec.evaluation.episodes} episodes"
+    )
