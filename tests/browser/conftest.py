@@ -1,14 +1,19 @@
-"""Real browsers, and a small web server for the pages beside this file."""
+"""Real browsers, and a small web server for the pages beside this file.
+
+One browser serves all tests of a module (they get a page of their own), so these tests share an event loop:
+``pytestmark = pytest.mark.asyncio(loop_scope="session")``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import pytest_asyncio
 
 from webgym.errors import BrowserError
 from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
@@ -26,21 +31,21 @@ def chromium() -> Path:
         pytest.skip(str(error))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def process(chromium: Path) -> AsyncIterator[ChromiumProcess]:
     browser = await ChromiumProcess.launch(BrowserOptions())
     yield browser
     await browser.stop()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(process: ChromiumProcess) -> AsyncIterator[Page]:
     page = await Page.open(process.client)
     yield page
     await page.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def site() -> AsyncIterator[str]:
     """Address of a server for ``pages/``. ``/slow?ms=N`` answers ``done`` after that time."""
     answering: set[asyncio.Task[None]] = set()
@@ -76,6 +81,6 @@ async def site() -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def pages() -> Iterator[str]:
+def pages() -> str:
     """Address of ``pages/`` as files."""
-    yield PAGES.as_uri()
+    return PAGES.as_uri()

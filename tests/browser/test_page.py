@@ -10,9 +10,13 @@ from webgym_workers.browser.chromium import ChromiumProcess
 from webgym_workers.browser.faults import CDPError, JavaScriptError, NavigationError
 from webgym_workers.browser.page import Page
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 
 @pytest.mark.parametrize(("scale", "point"), [(1.0, (137, 113)), (1.5, (140, 120)), (2.0, (101, 101))])
-async def test_clicks_at_the_right_pixel(page: Page, pages: str, scale: float, point: tuple[int, int]) -> None:
+async def test_clicks_at_the_right_pixel(
+    page: Page, pages: str, scale: float, point: tuple[int, int]
+) -> None:
     await page.set_viewport(800, 600, scale)
     await page.navigate(f"{pages}/controls.html")
     await page.click(*point)

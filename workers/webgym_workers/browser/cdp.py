@@ -245,8 +245,8 @@ class CDPClient(asyncio.Protocol):
         self._reader: asyncio.ReadTransport | None = None
         self.browser.on("Target.detachedFromTarget", self._on_detached)
 
-    def attach(self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport) -> None:
-        """Use these transports; whoever opened the pipe calls this once."""
+    def attach(self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport | None) -> None:
+        """Use these transports; for whoever opens the pipe."""
         self._reader, self._writer = reader, writer
 
     def session(self, id: str) -> CDPSession:
@@ -369,7 +369,14 @@ async def open_pipe(read_fd: int, write_fd: int) -> CDPClient:
     loop = asyncio.get_running_loop()
     client = CDPClient(loop)
     incoming, outgoing = os.fdopen(read_fd, "rb", buffering=0), os.fdopen(write_fd, "wb", buffering=0)
-    reader, _ = await loop.connect_read_pipe(lambda: client, incoming)
-    writer, _ = await loop.connect_write_pipe(lambda: _WritePipe(client), outgoing)
+    try:
+        reader, _ = await loop.connect_read_pipe(lambda: client, incoming)
+        client.attach(reader, None)
+        writer, _ = await loop.connect_write_pipe(lambda: _WritePipe(client), outgoing)
+    except BaseException:
+        client.close()
+        incoming.close()
+        outgoing.close()
+        raise
     client.attach(reader, writer)
     return client

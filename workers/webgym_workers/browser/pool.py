@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from types import TracebackType
+from typing import Any
 
 from webgym.errors import BrowserError
 from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
@@ -228,8 +229,11 @@ class Browser:
         closed = process.client.closed
         while True:
             wake = asyncio.ensure_future(self._wake.wait())
-            await asyncio.wait({closed, wake}, timeout=HEALTH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            wake.cancel()
+            events: set[asyncio.Future[Any]] = {closed, wake}
+            try:
+                await asyncio.wait(events, timeout=HEALTH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                wake.cancel()
             self._wake.clear()
             if self._replace is not None:
                 return self._replace

@@ -8,6 +8,7 @@ its owner; that holds across containers that share a temporary folder, where pro
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -22,17 +23,20 @@ from webgym.errors import BrowserError
 __all__ = ["Profile"]
 
 PREFIX = "webgym-chromium-"
+LONGEST_ROOT = 20
+"""Characters. The path of a Unix socket has at most 103; a folder of ours in it takes 40, Chromium's share 43."""
 
-# Dying children of a browser may still write into the folder while it is removed, hence a few rounds.
+# $1 is where the names of our folders begin. Dying children of a browser may still write into a folder while it is
+# removed, hence a few rounds.
 _JANITOR = """
 trap '' INT TERM HUP
 while read -r _; do :; done
 for round in 1 2 3 4 5 6 7 8 9 10; do
-  rm -rf -- "$1"* 2>/dev/null
-  sleep 0.3
   set -- "$1" "$1"*
   [ -e "$2" ] || exit 0
+  rm -rf -- "$1"* 2>/dev/null
   set -- "$1"
+  sleep 0.2
 done
 """
 
@@ -48,7 +52,7 @@ class Profile:
     """
 
     def __init__(self) -> None:
-        root = Path(tempfile.gettempdir())
+        root = _root()
         try:
             owner = _owner(root)
             self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-", dir=root))
@@ -77,7 +81,7 @@ class _Janitor:
         self.pid = os.getpid()
         self.owner = f"{self.pid}-{secrets.token_hex(3)}"
         sweep(root)
-        # Not ours to wait for: it ends right after us. Its stdin is closed by the kernel at our end.
+        # When we are killed the kernel closes its stdin, which is all it waits for.
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", _JANITOR, "webgym-janitor", str(root / f"{PREFIX}{self.owner}-")],
             stdin=subprocess.PIPE,
@@ -87,9 +91,23 @@ class _Janitor:
             cwd="/",
         )
 
-    def __del__(self) -> None:
-        # Interpreter exit: no warning about a child that is still there on purpose.
-        self._process.returncode = 0
+    def dismiss(self) -> None:
+        """Let it look around a last time, at the end of this process, and reap it."""
+        if self.pid != os.getpid():
+            # A forked child's copy: the janitor belongs to the parent.
+            self._process.returncode = 0
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+
+
+def _root() -> Path:
+    """Where profiles go: the temporary folder, unless its name is too long for the sockets Chromium makes."""
+    root = Path(tempfile.gettempdir())
+    short = Path("/tmp")
+    return short if len(str(root)) > LONGEST_ROOT and os.access(short, os.W_OK) else root
 
 
 _janitor: _Janitor | None = None
@@ -101,6 +119,13 @@ def _owner(root: Path) -> str:
     if _janitor is None or _janitor.pid != os.getpid():
         _janitor = _Janitor(root)
     return _janitor.owner
+
+
+# Registered at import, so it comes after the handlers of modules that import this one: browsers are ended by then.
+@atexit.register
+def _dismiss_janitor() -> None:
+    if _janitor is not None:
+        _janitor.dismiss()
 
 
 def sweep(root: Path) -> None:

@@ -143,6 +143,7 @@
 
   const letGo = new WeakSet();   // animations that outlived a budget
   let background = 0;
+  let settled = 0;               // mutations counted when the page last came to rest
   const activity = () => {
     let timer = Infinity, frameDue = false;
     apply(setForEach, due, [(entry) => {
@@ -175,7 +176,7 @@
    */
   const settle = async (budget, frames, read) => {
     const start = now();
-    let calm = 0, quiet = true, seen = -1;
+    let calm = 0, quiet = true, seen = settled;
     for (;;) {
       flush(false);
       const { timer, frameDue, animating } = activity();
@@ -183,7 +184,7 @@
       const moved = seen !== mutations;
       if (moved) {
         calm = 0;
-        if (watchesFrames && seen !== -1 && frames < 1) frames = 1;
+        if (watchesFrames && frames < 1) frames = 1;
         seen = mutations;
       }
       const busy = timer !== Infinity || frameDue || animating.length > 0 || loading || frames > 0;
@@ -195,6 +196,7 @@
       else if (timer !== Infinity) await after(Math.min(left, Math.max(0, timer - now())));
       else await loaded(left);
     }
+    settled = seen;
     const ms = now() - start;
     return [quiet, ms, background, await read()];
   };

@@ -1,0 +1,46 @@
+"""How browsers are started, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["BrowserOptions", "SandboxMode"]
+
+SandboxMode = Literal["Require", "Prefer", "Disabled"]
+
+
+@dataclass(frozen=True)
+class BrowserOptions:
+    """How browsers are started. Mirrors the manifest's ``browser`` part.
+
+    Attributes:
+        executable: The program; None looks for one (:func:`~webgym_workers.browser.find.find_chromium`).
+        sandbox: ``Require`` fails without Chromium's sandbox, ``Prefer`` goes on without it, ``Disabled``
+            never uses it.
+        headless: No window.
+        width: Width of a page, CSS pixels.
+        height: Height of a page, CSS pixels.
+        device_scale_factor: Device pixels per CSS pixel.
+        locale: Language of pages (``en-US``).
+        timezone: Time zone of pages (``Europe/Berlin``); None is the machine's.
+        action_timeout: Deadline of a command, seconds.
+        navigation_timeout: Deadline of a page load, seconds.
+        extra_flags: Further command-line flags.
+        proxy: Address of the proxy that all traffic goes through (``http://127.0.0.1:3128``).
+        cpu_affinity: Cores that the browser may run on (Linux); empty is all.
+    """
+
+    executable: str | None = None
+    sandbox: SandboxMode = "Prefer"
+    headless: bool = True
+    width: int = 800
+    height: int = 600
+    device_scale_factor: float = 1.0
+    locale: str | None = None
+    timezone: str | None = None
+    action_timeout: float = 2.0
+    navigation_timeout: float = 15.0
+    extra_flags: tuple[str, ...] = ()
+    proxy: str | None = None
+    cpu_affinity: tuple[int, ...] = ()
