@@ -96,6 +96,8 @@ def _main(arguments: list[str]) -> int:
         try:
             command = cast("type[Command]", entry.load())()
         except ImportError as error:
+            if _is_ours(error) and name == called:
+                raise  # a fault of ours, not a missing extra
             missing[name] = error
             subparsers.add_parser(name, help=f"(not installed: needs {_extras(name)})", add_help=False)
             continue
@@ -112,11 +114,15 @@ def _main(arguments: list[str]) -> int:
     try:
         code = chosen.run(args)
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0].startswith("webgym"):
+        if _is_ours(error):
             raise
         raise _not_installed(args.command, error) from error
     sys.stdout.flush()  # here, where a closed pipe is still caught
     return int(code)
+
+
+def _is_ours(error: ImportError) -> bool:
+    return error.name is not None and error.name.startswith("webgym")
 
 
 def _find_commands() -> dict[str, EntryPoint]:

@@ -9,7 +9,6 @@ import io
 import re
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -26,42 +25,17 @@ from webgym.spec.problems import InvalidManifest, Problem, describe, problems_of
 from webgym.spec.source import MOST_BYTES, Source, parse
 
 __all__ = [
-    "TASK_CHECK_GROUP",
     "InvalidManifest",
     "Problem",
     "TaskCheck",
     "dump_manifest",
-    "installed_task_check",
     "load_manifest",
     "parse_manifest",
 ]
 
-TASK_CHECK_GROUP = "webgym.task_checks"
-"""Entry-point group of functions ``check(name, params)`` that raise a WebGymError for a task that cannot be made."""
-
 TaskCheck = Callable[[TaskSpec], None]
 """Raises a :class:`~webgym.errors.WebGymError` for a task that does not exist or does not take its params.
 Which tasks there are is known to the workers' package, which this one cannot import."""
-
-
-def installed_task_check() -> TaskCheck | None:
-    """What the installed parts say about tasks, for :func:`load_manifest`; None where no part knows any task.
-
-    The workers' package registers its check; where that or what it needs is not installed, task names are taken on
-    trust, as on a laptop that only submits runs.
-    """
-    checks: list[Callable[[str, dict[str, Any]], object]] = []
-    for entry in entry_points(group=TASK_CHECK_GROUP):
-        try:
-            checks.append(entry.load())
-        except ImportError:
-            continue
-
-    def check(task: TaskSpec) -> None:
-        for known in checks:
-            known(task.name, dict(task.params))
-
-    return check if checks else None
 
 
 def load_manifest(
@@ -91,20 +65,21 @@ def parse_manifest(
         InvalidManifest: the text is wrong; `problems` lists everything found.
     """
     source = parse(text, name)
-    wrong: list[Problem] = []
+    wrong = list(source.problems)
     for option in overrides:
         try:
             apply_override(source, option)
         except InvalidManifest as error:
             wrong += error.problems
-    if wrong:
-        raise InvalidManifest(wrong)
     _check_kind(source)
     try:
         # By alias only: batch_size would pass here and be refused by kubectl.
         manifest = RunManifest.model_validate(source.data, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise _invalid(source, problems_of(error)) from error
+        reported = {problem.path for problem in wrong}
+        wrong += [p for p in _invalid(source, problems_of(error)).problems if p.path not in reported]
+    if wrong:
+        raise InvalidManifest(wrong)
     if task_check is not None:
         _check_tasks(source, manifest, task_check)
     return manifest
@@ -205,5 +180,4 @@ def _check_tasks(source: Source, manifest: RunManifest, task_check: TaskCheck) -
 
 
 def _invalid(source: Source, found: Sequence[tuple[FieldPath, str]]) -> InvalidManifest:
-    ordered = sorted(found, key=lambda item: source.order(item[0]))
-    return InvalidManifest([source.problem(path, message) for path, message in ordered])
+    return InvalidManifest([source.problem(path, message) for path, message in found])

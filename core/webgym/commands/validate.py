@@ -39,7 +39,8 @@ class ValidateCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Validate; exit code 2 when something is wrong."""
-        from webgym.manifest import InvalidManifest, dump_manifest, installed_task_check, load_manifest
+        from webgym.manifest import InvalidManifest, dump_manifest, load_manifest
+        from webgym.tasks import installed_task_check
 
         task_check = installed_task_check()
         try:

@@ -45,12 +45,20 @@ class Problem:
         return ": ".join(part for part in (self.where, self.path, self.message) if part)
 
 
+def _line(problem: Problem) -> int:
+    """The line of a problem in its file; 0 for the file as a whole, beyond every line for an option."""
+    if problem.where.startswith("--set "):
+        return 2**31
+    line = problem.where.rpartition(":")[2]
+    return int(line) if line.isdigit() else 0
+
+
 class InvalidManifest(ManifestError):
     """A manifest with problems; its line is the first of them, :attr:`problems` has all, in the file's
     order."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(sorted(problems, key=_line))
         more = len(self.problems) - 1
         rest = f" (and {more} more: `webgym validate` lists them all)" if more else ""
         super().__init__(f"{self.problems[0]}{rest}")

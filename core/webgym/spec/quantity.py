@@ -51,11 +51,9 @@ class Quantity:
         if match is None:
             raise ValueError(f"{str(text)[:40]!r} is no quantity such as 2Gi, 500m or 3")
         number, suffix = match[1], match[2] or ""
-        if suffix[:1] in ("e", "E") and suffix != "E":
-            scale = Decimal(10) ** int(suffix[1:])
-        else:
-            scale = _SUFFIXES[suffix]
-        value = Decimal(number) * scale
+        # An E with digits behind it is an exponent; alone it is the suffix exa, Ei is exbi.
+        exponent = suffix[1:] if suffix[:1] in ("e", "E") and suffix not in ("E", "Ei") else None
+        value = Decimal(number) * (_SUFFIXES[suffix] if exponent is None else Decimal(10) ** int(exponent))
         if value > 2**63 - 1:
             raise ValueError(f"{text!r} is more than 2^63 - 1")
         self._text = str(text)

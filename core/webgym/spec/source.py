@@ -40,12 +40,14 @@ class Source:
         data: the values: maps, lists, texts, numbers, booleans and None.
         lines: the line, from 1, of each key and list element by its path.
         options: paths that ``--set`` gave, with the option's path as the user wrote it.
+        problems: what the YAML says that a manifest cannot mean; `data` has a stand-in there.
     """
 
     name: str
     data: Any
     lines: dict[FieldPath, int] = field(default_factory=dict)
     options: dict[FieldPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
 
     def where(self, path: FieldPath) -> str:
         """The place of a path, or of the nearest thing above it that was written: ``run.yaml:12``."""
@@ -57,12 +59,6 @@ class Source:
                 return f"{self.name}:{self.lines[above]}"
         return self.name
 
-    def order(self, path: FieldPath) -> int:
-        """Sorts problems by where they are in the file, those of options last."""
-        where = self.where(path)
-        line = where.rpartition(":")[2]
-        return int(line) if line.isdigit() else (0 if where == self.name else 2**31)
-
     def problem(self, path: FieldPath, message: str) -> Problem:
         """A problem of the value at a path."""
         return Problem(self.where(path), format_path(path), message)
@@ -72,16 +68,14 @@ def parse(text: str, name: str) -> Source:
     """Parse one YAML document.
 
     Raises:
-        InvalidManifest: not YAML, several documents, empty, or values that a manifest cannot hold.
+        InvalidManifest: not YAML, several documents, empty, or too large. What is wrong with single values is in
+            the result's `problems`.
     """
     node = _compose(text, name)
     if node is None:
         raise InvalidManifest([Problem(name, "", "is empty; a manifest starts with apiVersion and kind")])
     source = Source(name, None)
-    builder = _Builder(source)
-    source.data = builder.build(node, ())
-    if builder.problems:
-        raise InvalidManifest(builder.problems)
+    source.data = _Builder(source).build(node, ())
     return source
 
 
@@ -95,10 +89,9 @@ def parse_value(text: str, option: str) -> Any:
     if node is None:
         return None
     source = Source(f"--set {option}", None, options={(): option})
-    builder = _Builder(source)
-    value = builder.build(node, ())
-    if builder.problems:
-        raise InvalidManifest([Problem(p.where, p.path, p.message) for p in builder.problems])
+    value = _Builder(source).build(node, ())
+    if source.problems:
+        raise InvalidManifest(source.problems)
     return value
 
 
@@ -128,7 +121,6 @@ class _Builder:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.problems: list[Problem] = []
         self._count = 0
 
     def build(self, node: Node, path: FieldPath) -> Any:
@@ -149,7 +141,7 @@ class _Builder:
     def _problem(self, node: Node, path: FieldPath, message: str) -> None:
         name = self.source.name
         where = name if self.source.options else f"{name}:{node.start_mark.line + 1}"
-        self.problems.append(Problem(where, format_path(path), message))
+        self.source.problems.append(Problem(where, format_path(path), message))
 
     def _list(self, node: SequenceNode, path: FieldPath) -> list[Any]:
         values = []
