@@ -61,7 +61,12 @@ class Keys:
             "dead",
             "tally",
         )
-        return (*(self.of(f"queue:{n}") for n in names), self.results, self.counters)
+        return (*(self.of(f"queue:{n}") for n in names), self.results, self.counters, self.queue_channel)
+
+    @cached_property
+    def queue_channel(self) -> str:
+        """Channel that tells those who wait for tasks that some were queued."""
+        return self.of("queue:added")
 
     @cached_property
     def results(self) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -261,6 +264,42 @@ def test_a_restarted_worker_gives_back_what_it_held(queue: SyncTaskQueue) -> Non
         ("1", 2),
         ("2", 2),
     ]
+
+
+def test_waiting_ends_when_a_task_is_added_or_returned(
+    queue: SyncTaskQueue, client: redis.Redis, keys: Keys
+) -> None:
+    started = time.monotonic()
+    assert queue.lease("w", 1, LEASE, wait_seconds=0.1) == []
+    assert 0.1 <= time.monotonic() - started < 2.0
+
+    def soon(act: Callable[[], object]) -> float:
+        """Seconds from the act to the lease that waited for it."""
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(SyncTaskQueue(client, keys).lease, "w", 1, LEASE, 10.0)
+            time.sleep(0.1)
+            began = time.monotonic()
+            act()
+            assert names(waiting.result(10)) == ["a"]
+            return time.monotonic() - began
+
+    latencies = [
+        soon(lambda: queue.add([task("a")])),
+        soon(lambda: queue.release([task("a", attempt=1)])),
+        soon(lambda: queue.fail("a", 2, "reason")),
+        soon(lambda: queue.abandon("w")),
+    ]
+    assert min(latencies) < 0.5  # Not the second after which it looks by itself.
+
+
+async def test_coroutines_that_wait_each_get_one(aclient: redis.asyncio.Redis, keys: Keys) -> None:
+    queue = TaskQueue(aclient, keys)
+    waiting = [asyncio.create_task(queue.lease("w", 1, LEASE, 10.0)) for _ in range(5)]
+    await asyncio.sleep(0.1)
+    await queue.add(task(str(i)) for i in range(5))
+    leased = await asyncio.wait_for(asyncio.gather(*waiting), 5.0)
+    assert sorted(t.episode for one in leased for t in one) == ["0", "1", "2", "3", "4"]
+    assert await queue.lease("w", 1, LEASE, 0.05) == []
 
 
 def test_cancelling_removes_only_what_is_queued_of_that_purpose(queue: SyncTaskQueue) -> None:

@@ -13,6 +13,8 @@
 local QUEUED, LEASES, TASKS, ORDER, ATTEMPTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local HOLDERS, REASONS, DONE, DEAD, TALLY = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local RESULTS, COUNTERS = KEYS[11], KEYS[12]
+-- No key but a channel, which tells those who wait for tasks that there are some.
+local CHANNEL = KEYS[13]
 
 local clock = redis.call('TIME')
 local NOW = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
@@ -22,19 +24,21 @@ local function whole(number) return string.format('%.0f', number) end
 -- Of a member, or of an entry of ORDER.
 local function purpose_of(text) return string.match(text, '%x+:(%l+):') end
 
--- Changes of the tally are collected and written once per script.
-local changes = {}
+-- Changes of the tally are collected and written once per script, by its last statement.
+local changes, enqueued = {}, false
 local function count(purpose, state, by)
   local name = purpose .. '.' .. state
   changes[name] = (changes[name] or 0) + by
 end
-local function write_tally()
+local function finish()
   for name, by in pairs(changes) do
     if by ~= 0 then redis.call('HINCRBY', TALLY, name, by) end
   end
+  if enqueued then redis.call('PUBLISH', CHANNEL, '') end
 end
 
 local function enqueue(episode)
+  enqueued = true
   local score, member = string.match(redis.call('HGET', ORDER, episode), '^(%S+) (.+)$')
   redis.call('ZADD', QUEUED, score, member)
   count(purpose_of(member), 'queued', 1)

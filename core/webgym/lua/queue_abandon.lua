@@ -6,5 +6,5 @@ for _, episode in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
     abandoned = abandoned + 1
   end
 end
-write_tally()
+finish()
 return abandoned

@@ -8,10 +8,9 @@ for i = 1, #ARGV, 4 do
   if not redis.call('ZSCORE', DONE, episode) and redis.call('HSETNX', TASKS, episode, payload) == 1 then
     local member = string.format('%016.0f', counter) .. ':' .. purpose .. ':' .. episode
     redis.call('HSET', ORDER, episode, score .. ' ' .. member)
-    redis.call('ZADD', QUEUED, score, member)
-    count(purpose, 'queued', 1)
+    enqueue(episode)
     added = added + 1
   end
 end
-write_tally()
+finish()
 return added

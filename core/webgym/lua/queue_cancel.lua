@@ -9,5 +9,5 @@ for _, member in ipairs(redis.call('ZRANGE', QUEUED, 0, -1)) do
   end
 end
 count(ARGV[1], 'queued', -cancelled)
-write_tally()
+finish()
 return cancelled

@@ -36,6 +36,6 @@ if any then
     redis.call('HINCRBYFLOAT', COUNTERS, name, string.format('%.17g', by))
   end
   redis.call('ZREMRANGEBYRANK', DONE, 0, -(tonumber(ARGV[1]) + 1))
-  write_tally()
+  finish()
 end
 return accepted

@@ -9,5 +9,5 @@ for i = 2, #ARGV, 4 do
   end
   states[#states + 1] = state
 end
-write_tally()
+finish()
 return states

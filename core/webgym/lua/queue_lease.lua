@@ -23,5 +23,5 @@ if limit > 0 then
     leased[#leased + 1] = redis.call('HGET', TASKS, episode) or ''
   end
 end
-write_tally()
+finish()
 return leased

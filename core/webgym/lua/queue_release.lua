@@ -8,5 +8,5 @@ for i = 1, #ARGV, 2 do
     released = released + 1
   end
 end
-write_tally()
+finish()
 return released

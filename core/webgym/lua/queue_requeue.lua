@@ -9,5 +9,5 @@ for _, episode in ipairs(episodes) do
     requeued = requeued + 1
   end
 end
-write_tally()
+finish()
 return requeued

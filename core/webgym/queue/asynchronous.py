@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import redis.asyncio
@@ -23,6 +26,9 @@ from webgym.queue.calls import (
 from webgym.scripts import AsyncScriptCaller
 
 __all__ = ["TaskQueue"]
+
+_LOOK_SECONDS = 1.0
+"""How often to look while waiting for tasks: nobody announces that a lease expired."""
 
 
 class TaskQueue:
@@ -48,6 +54,7 @@ class TaskQueue:
         self._calls = QueueCalls(keys, max_attempts, done_kept)
         self._caller = AsyncScriptCaller(client)
         self._where = client_where(client)
+        self._waiting = asyncio.Lock()
 
     async def _run(self, call: Call) -> Any:
         with broker_errors(self._where):
@@ -61,19 +68,54 @@ class TaskQueue:
         """
         return sum([int(await self._run(call)) for call in self._calls.add(tasks)])
 
-    async def lease(self, worker: str, count: int, lease_seconds: float) -> list[EpisodeTask]:
+    async def lease(
+        self, worker: str, count: int, lease_seconds: float, wait_seconds: float = 0.0
+    ) -> list[EpisodeTask]:
         """Take the next tasks for a while; leases that expired go back to the queue first.
+
+        A caller that gives up in the middle of it may leave leases that nobody knows of; they expire.
 
         Args:
             worker: who takes them.
             count: at most so many.
             lease_seconds: how long without a :meth:`heartbeat`, by Redis's clock.
+            wait_seconds: how long to wait for the first task.
 
         Returns:
-            Highest priority first; none if nothing is queued. A payload that is no task goes to the dead
-            letters.
+            Highest priority first; none if there is none. A payload that is no task goes to the dead letters.
         """
-        tasks, poisoned = self._calls.leased(await self._run(self._calls.lease(worker, count, lease_seconds)))
+        tasks = await self._lease(worker, count, lease_seconds)
+        if tasks or wait_seconds <= 0:
+            return tasks
+        deadline = time.monotonic() + wait_seconds
+        # One coroutine at a time listens; the next finds out at once whether something is left for it.
+        async with self._waiting, self._added() as added:
+            # Subscribed before looking: what is queued from here on also ends the wait below.
+            while not (tasks := await self._lease(worker, count, lease_seconds)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                await added(min(left, _LOOK_SECONDS))
+        return tasks
+
+    @contextlib.asynccontextmanager
+    async def _added(self) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
+        pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True)
+
+        async def added(seconds: float) -> None:
+            with broker_errors(self._where):
+                await pubsub.get_message(timeout=seconds)
+
+        try:
+            with broker_errors(self._where):
+                await pubsub.subscribe(self.keys.queue_channel)
+            yield added
+        finally:
+            await pubsub.aclose()
+
+    async def _lease(self, worker: str, count: int, lease_seconds: float) -> list[EpisodeTask]:
+        reply = await self._run(self._calls.lease(worker, count, lease_seconds))
+        tasks, poisoned = self._calls.leased(reply)
         if poisoned:
             failures = [Failure(p.episode, p.attempt, p.error, "payload") for p in poisoned]
             for call in self._calls.fail(failures, final=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -23,6 +25,9 @@ from webgym.queue.calls import (
 from webgym.scripts import ScriptCaller
 
 __all__ = ["SyncTaskQueue"]
+
+_LOOK_SECONDS = 1.0
+"""How often to look while waiting for tasks: nobody announces that a lease expired."""
 
 
 class SyncTaskQueue:
@@ -61,19 +66,42 @@ class SyncTaskQueue:
         """
         return sum(int(self._run(call)) for call in self._calls.add(tasks))
 
-    def lease(self, worker: str, count: int, lease_seconds: float) -> list[EpisodeTask]:
+    def lease(
+        self, worker: str, count: int, lease_seconds: float, wait_seconds: float = 0.0
+    ) -> list[EpisodeTask]:
         """Take the next tasks for a while; leases that expired go back to the queue first.
+
+        A caller that gives up in the middle of it may leave leases that nobody knows of; they expire.
 
         Args:
             worker: who takes them.
             count: at most so many.
             lease_seconds: how long without a :meth:`heartbeat`, by Redis's clock.
+            wait_seconds: how long to wait for the first task.
 
         Returns:
-            Highest priority first; none if nothing is queued. A payload that is no task goes to the dead
-            letters.
+            Highest priority first; none if there is none. A payload that is no task goes to the dead letters.
         """
-        tasks, poisoned = self._calls.leased(self._run(self._calls.lease(worker, count, lease_seconds)))
+        tasks = self._lease(worker, count, lease_seconds)
+        if tasks or wait_seconds <= 0:
+            return tasks
+        deadline = time.monotonic() + wait_seconds
+        with (
+            broker_errors(self._where),
+            contextlib.closing(self._client.pubsub(ignore_subscribe_messages=True)) as pubsub,
+        ):
+            pubsub.subscribe(self.keys.queue_channel)
+            # Subscribed before looking: what is queued from here on also ends the wait below.
+            while not (tasks := self._lease(worker, count, lease_seconds)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                pubsub.get_message(timeout=min(left, _LOOK_SECONDS))
+        return tasks
+
+    def _lease(self, worker: str, count: int, lease_seconds: float) -> list[EpisodeTask]:
+        reply = self._run(self._calls.lease(worker, count, lease_seconds))
+        tasks, poisoned = self._calls.leased(reply)
         if poisoned:
             failures = [Failure(p.episode, p.attempt, p.error, "payload") for p in poisoned]
             for call in self._calls.fail(failures, final=True):
