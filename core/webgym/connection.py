@@ -24,7 +24,9 @@ def broker_config(redis: Redis, url: str | None = None) -> BrokerConfig:
     """
     if redis.url is None:
         # A server that the run brought along: its URL is complete, and the manifest's credentials are not for it.
-        return BrokerConfig(url or "")
+        url = url or ""
+        # An embedded server that died does not come back, and a learner that waited for it could not save.
+        return BrokerConfig(url, patience=2.0) if url.startswith("unix:") else BrokerConfig(url)
     tls = redis.tls
     return BrokerConfig(
         url=redis.url,

@@ -71,6 +71,7 @@ class LearnerProgram:
             CheckpointError: asked to resume, and there is nothing good to resume from.
             BrokerError: Redis is gone.
         """
+        from webgym.errors import BrokerError
         from webgym_learner.trainer import StopReason, Trainer
 
         saved = self._saved(resume)
@@ -80,8 +81,15 @@ class LearnerProgram:
         baseline = self._untrained(trainer, saved)
         try:
             reason = trainer.run(self._drained)
+        except BrokerError:
+            # Without the server nobody can have taken over from a learner that is asked to end, or that was alone
+            # with it: the weights are good. Elsewhere a disconnected learner must not replace its successor's.
+            if self._drain.requested or self._context.redis_url.startswith("unix:"):
+                trainer.checkpoint()
+            self._recorder.close()
+            raise
         except BaseException:
-            # A diverged or disconnected learner must not replace the last good checkpoint.
+            # A diverged learner must not replace the last good checkpoint.
             self._recorder.close()
             raise
         trainer.checkpoint()
@@ -273,7 +281,10 @@ class LearnerProgram:
             parts.inbox.publish(counters.version, dict(baseline), pinned=True)
             parts.schedule.cursors["evaluate"] = 0
             groups["untrained"] = parts.schedule.deal(
-                "evaluate", min(count, _BASELINE_EPISODES), version=counters.version, label=f"{label}-untrained"
+                "evaluate",
+                min(count, _BASELINE_EPISODES),
+                version=counters.version,
+                label=f"{label}-untrained",
             )
         started = time.monotonic()
         runner = Evaluation(parts.inbox, self._progress)
@@ -336,8 +347,12 @@ class LearnerCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """The rest comes by environment: WEBGYM_SPEC, WEBGYM_RUN_UID, WEBGYM_REDIS_URL, WEBGYM_OUT, WEBGYM_ID."""
         parser.add_argument("--resume", action="store_true", help="there must be a checkpoint to go on from")
-        parser.add_argument("--evaluate", action="store_true", help="evaluate a checkpoint instead of training")
-        parser.add_argument("--checkpoint", default="best", help="latest, best, or a folder (with --evaluate)")
+        parser.add_argument(
+            "--evaluate", action="store_true", help="evaluate a checkpoint instead of training"
+        )
+        parser.add_argument(
+            "--checkpoint", default="best", help="latest, best, or a folder (with --evaluate)"
+        )
         parser.add_argument("--episodes", type=int, help="episodes to evaluate (with --evaluate)")
         parser.add_argument("--seed", type=int, help="seed of the evaluation's pages (with --evaluate)")
         parser.add_argument("--target", help="file for the verdict (with --evaluate)")

@@ -167,6 +167,7 @@ class Supervisor:
             await self._until_over(watcher)
             await self._wind_down()
             await self._look_once_more()
+            self._say_how_to_go_on()
         except WebGymError as e:
             self._end(e.exit_code, "cannot start", str(e))
         finally:
@@ -207,9 +208,7 @@ class Supervisor:
             if wish.done():
                 self._end(ExitCode.INTERRUPTED, "interrupted")
             elif lost.done() and self._learner.state is not ProcessState.FINISHED:
-                self._end(
-                    ExitCode.BROKER_LOST, "broker lost", f"{lost.result()}; the run ends with a checkpoint"
-                )
+                self._end(ExitCode.BROKER_LOST, "broker lost", lost.result())
             elif learner.done():
                 await self._look_once_more()
                 self._learner_ended(learner.result())
@@ -350,6 +349,15 @@ class Supervisor:
         last = self._learner.exits[-1] if self._learner.exits else None
         if last is not None and last.code == -signal.SIGKILL:
             self._event("the learner was killed before it had written its last checkpoint")
+
+    def _say_how_to_go_on(self) -> None:
+        outcome = self._outcome
+        if outcome.code != ExitCode.BROKER_LOST:
+            return
+        saved = any(self._directory.checkpoints.glob("step-*"))
+        outcome.message += (
+            "; the last checkpoint is kept: go on by --resume" if saved else "; nothing was saved yet"
+        )
 
     # ---- its programs ----
 

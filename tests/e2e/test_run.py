@@ -1,0 +1,150 @@
+"""A whole run from the command line: what it leaves, what it prints, and how it stands being killed in parts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from e2e_run import MANIFEST, Running
+from PIL import Image
+
+from webgym.manifest import load_manifest
+from webgym.rundir import read_json_lines
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, start: Start) -> tuple[Path, dict[str, Any]]:
+    """A run that ended by its budget, and the object it printed."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "demo.yaml").write_text(MANIFEST)
+    running = start(
+        folder, "run", "demo.yaml", "--out", "out", "--json", "--set", "seed=3", out=folder / "out"
+    )
+    seen: set[int] = set()
+    while running.process.poll() is None:
+        seen |= {p.pid for p in running.descendants()}
+        time.sleep(0.2)
+    code, out, err = running.end()
+    assert code == 0, err
+    assert len(seen) > 5
+    assert [
+        p for p in seen if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE
+    ] == []
+    assert "training" in err  # Progress, off a terminal, goes to stderr.
+    return folder / "out", json.loads(out)
+
+
+def test_json_is_all_there_is_on_stdout_and_says_how_it_went(finished: tuple[Path, dict[str, Any]]) -> None:
+    _, result = finished
+    assert result["evaluation"]["episodes"] == 20
+    assert 0 <= result["evaluation"]["success"] <= 1
+    assert result["steps"] >= 300
+    assert result["steps_per_second"] > 0
+    assert result["seconds"] > result["training_seconds"] > 0
+    assert result["stop_reason"] == "steps"
+    assert result["updates"] > 0
+    assert 0 < result["peak_memory_bytes"] < 6e9
+
+
+def test_what_a_run_leaves(finished: tuple[Path, dict[str, Any]]) -> None:
+    out, result = finished
+    manifest = load_manifest(out / "run.yaml")
+    assert manifest.spec.seed == 3
+    assert manifest.spec.learner.batch_size == 32
+    lines = list(read_json_lines(out / "metrics.jsonl"))
+    assert lines[-1]["steps"] == result["steps"]
+    assert list((out / "tensorboard").iterdir())
+    assert list((out / "checkpoints").glob("step-*"))
+    for name in ("learning_curve.png", "film.png"):
+        with Image.open(out / name) as image:
+            assert image.width > 500
+    assert json.loads((out / "summary.json").read_text())["steps"] == result["steps"]
+    page = (out / "report.html").read_text()
+    assert "miniwob.click-test" in page
+    assert "data:image/png" in page
+
+
+def test_every_episode_counts_once(finished: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished
+    entries = list(read_json_lines(out / "episodes.jsonl"))
+    assert max(Counter(e["episode"] for e in entries).values()) == 1
+    assert sum(e["steps"] for e in entries if e["purpose"] == "train") >= 300
+    train = {e["seed"] for e in entries if e["purpose"] == "train"}
+    judged = {e["seed"] for e in entries if e["purpose"] == "evaluate"}
+    assert judged
+    assert not train & judged
+
+
+def test_a_checkpoint_is_judged_again(finished: tuple[Path, dict[str, Any]], start: Start) -> None:
+    out, _ = finished
+    running = start(
+        out.parent, "eval", "out", "--episodes", "10", "--seed", "9", "--json", "--quiet", out=out
+    )
+    code, printed, err = running.end()
+    assert code == 0, err
+    result = json.loads(printed)
+    assert result["evaluation"]["episodes"] == 10
+    assert err == ""
+    assert json.loads((out / "evaluation-1.json").read_text()) == result["evaluation"]
+
+
+def test_a_run_lives_through_kills_and_can_be_resumed(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "demo.yaml").write_text(MANIFEST)
+    out = tmp_path / "out"
+    limit = ("--set", "stop.steps=1000000")
+    running = start(tmp_path, "run", "demo.yaml", "--out", "out", "--json", *limit, out=out)
+    running.until(lambda: list((out / "checkpoints").glob("step-*")))
+
+    # Parts die; the run goes on.
+    first = running.kill("webgym", "learner").pid
+    running.kill("browser_process")
+    running.kill("--remote-debugging-pipe")
+    running.until(lambda: [p for p in running.descendants("webgym", "learner") if p.pid != first])
+    before = running.last("steps")
+    running.until(lambda: running.last("steps") > before + 20)
+
+    # Ctrl-C: checkpoint, then report.
+    running.process.send_signal(signal.SIGINT)
+    code, printed, err = running.end()
+    assert code == 130, err
+    result = json.loads(printed)
+    assert result["stop_reason"] == "interrupted"
+    assert result["restarts"]["learner"] == 1
+    assert sum(count for kind, count in result["restarts"].items() if kind != "learner") >= 1
+    assert (out / "report.html").is_file()
+    steps = result["steps"]
+    assert result["checkpoint"].endswith(f"step-{steps}")
+
+    # Resumed, it counts on. Then its broker dies: an error and a checkpoint.
+    running = start(tmp_path, "run", "demo.yaml", "--out", "out", "--resume", "--quiet", *limit, out=out)
+    running.until(lambda: running.last("steps") > steps + 20)
+    running.kill("valkey")
+    code, printed, err = running.end()
+    assert code == 3
+    assert "Redis" in err
+    assert "Traceback" not in err
+    after = max(int(p.name.partition("-")[2]) for p in (out / "checkpoints").glob("step-*"))
+    assert after > steps
+    entries = list(read_json_lines(out / "episodes.jsonl"))
+    assert max(Counter(e["episode"] for e in entries).values()) == 1
+
+    # Resumed once more, the supervisor itself is killed: nobody stays behind.
+    running = start(tmp_path, "run", "--out", "out", "--resume", "--quiet", out=out)
+    running.until(lambda: running.last("steps") > after + 20)
+    everyone = running.descendants()
+    assert len(everyone) > 5
+    running.process.kill()
+    running.process.wait()
+    end = time.monotonic() + 5
+    while left := [p for p in everyone if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
