@@ -9,6 +9,7 @@ import json
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ class RunCommand:
 
 
 @contextlib.contextmanager
-def _closing(link: RedisLink) -> Any:
+def _closing(link: RedisLink) -> Iterator[asyncio.Runner]:
     """An event loop whose last act is to close the link."""
     with asyncio.Runner() as runner:
         try:

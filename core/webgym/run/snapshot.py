@@ -59,9 +59,9 @@ class Snapshot:
 
 
 def parse_snapshot(
-    control: Mapping[bytes | str, bytes | str],
-    progress: Mapping[bytes | str, bytes | str],
-    members: Mapping[bytes | str, bytes | str],
+    control: Mapping[Any, bytes | str],
+    progress: Mapping[Any, bytes | str],
+    members: Mapping[Any, bytes | str],
 ) -> Snapshot:
     """Make sense of the three hashes; whatever is damaged or of another kind is left out."""
     state = {_text(k): _json(v, _text(v)) for k, v in control.items()}
