@@ -67,7 +67,7 @@ def test_a_line_holds_what_one_wants_to_know() -> None:
 
 
 def text_of(snapshot: Snapshot, **changes: object) -> str:
-    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=True)
     arguments: dict[str, object] = {
         "title": "demo: miniwob.click-button",
         "seconds": 23.0,
@@ -87,6 +87,7 @@ def test_the_panel_shows_figures_curve_and_events() -> None:
     for part in ("demo", "training", "0:37 left", "0.970", "▁", "█", "2,134", "92.3", "812", "1.2", "2.3 GB"):
         assert part in text
     assert "killed by SIGKILL" in text
+    assert not any("━" in line and "success" in line for line in text.splitlines())
 
 
 def test_the_panel_stands_before_anybody_has_told_anything() -> None:

@@ -124,7 +124,9 @@ def render(
     body: list[RenderableType] = [head]
     share = _share_done(snapshot, seconds)
     if share is not None:
-        body.append(ProgressBar(total=1.0, completed=share, complete_style="cyan", finished_style="cyan"))
+        bar = Table.grid(expand=True)  # A bar on its own would not end its line.
+        bar.add_row(ProgressBar(total=1.0, completed=share, complete_style="cyan", finished_style="cyan"))
+        body.append(bar)
 
     success = snapshot.success
     line = Text("success  ", style="dim")
