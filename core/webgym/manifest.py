@@ -5,17 +5,12 @@ Every problem names the file and line (or the ``--set`` option), the full path o
 
 from __future__ import annotations
 
-import io
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.nodes import ScalarNode
-from ruamel.yaml.representer import SafeRepresenter
 
 from webgym.errors import ManifestError, WebGymError
 from webgym.spec import API_VERSION, KIND, RunManifest, TaskSpec, redact_urls
@@ -23,6 +18,7 @@ from webgym.spec.fields import FieldPath
 from webgym.spec.overrides import apply_override
 from webgym.spec.problems import InvalidManifest, Problem, describe, problems_of
 from webgym.spec.source import MOST_BYTES, Source, parse
+from webgym.spec.yaml_text import dump_yaml
 
 __all__ = [
     "InvalidManifest",
@@ -92,31 +88,7 @@ def dump_manifest(manifest: RunManifest) -> str:
     Secrets are held by reference, so there is none to leave out; a password in a URL inside an annotation,
     the one place where it is not refused, is written as ``***``.
     """
-    data = _redacted(manifest.model_dump(mode="json", by_alias=True, exclude_none=True))
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.width = 2**16
-    yaml.Representer = _Representer
-    stream = io.StringIO()
-    yaml.dump(data, stream)
-    return stream.getvalue()
-
-
-_PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*|\d{1,9}[KMGTPE]i")
-_NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
-
-
-class _Representer(SafeRepresenter):
-    """Quotes every text that a reader of YAML 1.1 or 1.2 might take for something else."""
-
-    def quoted(self, text: str) -> ScalarNode:
-        plain = _PLAIN_TEXT.fullmatch(text) and text.lower() not in _NOT_TEXT
-        node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
-        return node
-
-
-_Representer.add_representer(str, _Representer.quoted)
+    return dump_yaml(_redacted(manifest.model_dump(mode="json", by_alias=True, exclude_none=True)))
 
 
 def _redacted(value: Any) -> Any:

@@ -18,11 +18,11 @@ from pydantic_core import PydanticCustomError
 __all__ = [
     "INT32_MAX",
     "INT64_MAX",
-    "Int",
     "Labels",
     "Rule",
     "SpecModel",
     "Text",
+    "Whole",
 ]
 
 INT32_MAX = 2**31 - 1
@@ -36,8 +36,8 @@ def _integral(value: object) -> object:
     return value
 
 
-Int = Annotated[int, BeforeValidator(_integral)]
-"""A whole number: ``5`` and ``1e6``, but neither ``true`` nor ``"5"``."""
+Whole = BeforeValidator(_integral)
+"""Last annotation of a whole number, behind its bounds: takes ``5`` and ``1e6``, but neither ``true`` nor ``"5"``."""
 
 Text = Annotated[str, Field(min_length=1, max_length=1024)]
 """A short text that is not empty."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from webgym.spec.base import Int, Rule, SpecModel, Text
+from webgym.spec.base import Rule, SpecModel, Text, Whole
 
 __all__ = ["Browser"]
 
@@ -31,9 +31,9 @@ class Browser(SpecModel):
     contained."""
     headless: bool = True
     """Whether browsers run without a window. Headful ones need Xvfb and give frames from shared memory."""
-    width: Annotated[Int, Field(ge=160, le=7680)] = 1920
+    width: Annotated[int, Field(ge=160, le=7680), Whole] = 1920
     """Width of the page area, in CSS pixels."""
-    height: Annotated[Int, Field(ge=160, le=4320)] = 1080
+    height: Annotated[int, Field(ge=160, le=4320), Whole] = 1080
     """Height of the page area, in CSS pixels."""
     device_scale_factor: Annotated[float, Field(ge=0.5, le=4)] = 1.0
     """Device pixels per CSS pixel."""
@@ -59,7 +59,7 @@ class Browser(SpecModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             message="allowedSites counts with egress: TaskSites only; set that, or leave allowedSites out",
-            cel="self.egress == 'TaskSites' || self.allowedSites.size() == 0",
+            cel="self.egress == 'TaskSites' || !has(self.allowedSites) || self.allowedSites.size() == 0",
             check=lambda self: self.egress == "TaskSites" or not self.allowed_sites,
             field="allowed_sites",
         ),

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from webgym.spec.base import INT32_MAX, Int, Rule, SpecModel
+from webgym.spec.base import INT32_MAX, Rule, SpecModel, Whole
 from webgym.spec.pods import PodSettings
 from webgym.spec.quantity import BytesQuantity, Quantity
 
@@ -23,9 +23,9 @@ class Replay(SpecModel):
     """How strongly large errors are preferred: 0 samples uniformly, 1 in proportion to the error."""
     beta_start: Annotated[float, Field(ge=0, le=1)] = 0.4
     """Strength of the importance weights at the first update; it rises to 1 over `betaSteps`."""
-    beta_steps: Annotated[Int, Field(ge=1, le=INT32_MAX)] = 10_000
+    beta_steps: Annotated[int, Field(ge=1, le=INT32_MAX), Whole] = 10_000
     """Updates until the importance weights correct the preference in full."""
-    min_transitions: Annotated[Int, Field(ge=1, le=INT32_MAX)] = 300
+    min_transitions: Annotated[int, Field(ge=1, le=INT32_MAX), Whole] = 300
     """Transitions collected before the first update. At least `batchSize`."""
 
 
@@ -51,9 +51,9 @@ class ReplayRatio(SpecModel):
 class Checkpoint(SpecModel):
     """What is kept on disk to resume from."""
 
-    interval_seconds: Annotated[Int, Field(ge=1, le=86_400)] = 15
+    interval_seconds: Annotated[int, Field(ge=1, le=86_400), Whole] = 15
     """Seconds between checkpoints: what a killed learner loses at most."""
-    keep: Annotated[Int, Field(ge=1, le=1000)] = 3
+    keep: Annotated[int, Field(ge=1, le=1000), Whole] = 3
     """How many of the latest are kept; the best by validation is kept besides."""
     replay: bool = False
     """Whether the replay memory is saved too. Resuming is then seamless, and each checkpoint as large as
@@ -69,11 +69,11 @@ class Learner(PodSettings):
     """Step size of Adam."""
     discount: Annotated[float, Field(ge=0, le=1)] = 0.99
     """Worth of a reward one step later; 1/(1 - discount) is about how many steps ahead the agent looks."""
-    batch_size: Annotated[Int, Field(ge=1, le=65_536)] = 128
+    batch_size: Annotated[int, Field(ge=1, le=65_536), Whole] = 128
     """Transitions per gradient update, over all learner replicas."""
-    target_update_interval: Annotated[Int, Field(ge=1, le=INT32_MAX)] = 200
+    target_update_interval: Annotated[int, Field(ge=1, le=INT32_MAX), Whole] = 200
     """Updates between copies of the network into the target network. Fewer learns faster and less stably."""
-    n_step: Annotated[Int, Field(ge=1, le=100)] = 3
+    n_step: Annotated[int, Field(ge=1, le=100), Whole] = 3
     """Steps of real reward before the estimate takes over. More carries rare rewards back faster, with
     more noise."""
     double: bool = True
@@ -92,7 +92,7 @@ class Learner(PodSettings):
     """The memory that updates are drawn from."""
     replay_ratio: ReplayRatio = Field(default_factory=ReplayRatio)
     """Balance between acting and learning."""
-    publish_interval: Annotated[Int, Field(ge=1, le=1_000_000)] = 10
+    publish_interval: Annotated[int, Field(ge=1, le=1_000_000), Whole] = 10
     """Updates between versions of the parameters sent to the workers. Fewer keeps them fresher and costs
     traffic."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
@@ -102,9 +102,9 @@ class Learner(PodSettings):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Arithmetic of forward and backward passes; auto is fp32 on a CPU and the best that a GPU supports
     there."""
-    threads: Annotated[Int, Field(ge=1, le=1024)] | None = None
+    threads: Annotated[int, Field(ge=1, le=1024), Whole] | None = None
     """CPU threads of the learner. Left out: one for small networks, so that browsers keep the other cores."""
-    replicas: Annotated[Int, Field(ge=1, le=64)] = 1
+    replicas: Annotated[int, Field(ge=1, le=64), Whole] = 1
     """Learners that share each batch (torch.distributed). More than one pays with large batches on GPUs."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from webgym.spec.base import INT32_MAX, Int, Labels, Rule, SpecModel, Text
+from webgym.spec.base import INT32_MAX, Labels, Rule, SpecModel, Text, Whole
 from webgym.spec.quantity import Quantity
 from webgym.spec.secrets import PlainText
 
@@ -109,28 +109,28 @@ class Resources(SpecModel):
 class Toleration(SpecModel):
     """Lets pods onto nodes that carry a matching taint, as in a Kubernetes pod."""
 
-    key: Annotated[str, Field(max_length=316)] = ""
-    """Key of the taint; empty together with `operator: Exists` matches every taint."""
+    key: Annotated[str, Field(min_length=1, max_length=316)] | None = None
+    """Key of the taint; left out, together with `operator: Exists`, it matches every taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
     """Equal compares `value`, Exists does not."""
-    value: Annotated[str, Field(max_length=63)] = ""
+    value: Annotated[str, Field(max_length=63)] | None = None
     """Value of the taint, for Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; left out, it matches all effects."""
-    toleration_seconds: Annotated[Int, Field(ge=0, le=INT32_MAX)] | None = None
+    toleration_seconds: Annotated[int, Field(ge=0, le=INT32_MAX), Whole] | None = None
     """Seconds that a pod stays on a node once a NoExecute taint appears; left out, for ever."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             message="with operator Exists there is no value to compare; leave value out",
-            cel="self.operator != 'Exists' || self.value == ''",
-            check=lambda self: self.operator != "Exists" or self.value == "",
+            cel="self.operator != 'Exists' || !has(self.value)",
+            check=lambda self: self.operator != "Exists" or self.value is None,
             field="value",
         ),
         Rule(
-            message="an empty key needs operator: Exists",
-            cel="self.key != '' || self.operator == 'Exists'",
-            check=lambda self: self.key != "" or self.operator == "Exists",
+            message="without a key it takes operator: Exists",
+            cel="has(self.key) || self.operator == 'Exists'",
+            check=lambda self: self.key is not None or self.operator == "Exists",
             field="operator",
         ),
         Rule(

@@ -79,7 +79,7 @@ class Redis(SpecModel):
     """The Redis or Valkey server. Without `url`, the run brings its own: embedded, on a Unix socket, under
     `webgym run`; a StatefulSet on a cluster."""
 
-    url: Annotated[str, AfterValidator(_redis_url), Field(min_length=1, max_length=1024)] | None = Field(
+    url: Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_redis_url)] | None = Field(
         default=None, json_schema_extra={"pattern": _URL}
     )
     """Address of a server of yours: `redis://host:6379/0`, `rediss://` for TLS, or `unix:///path`. Never

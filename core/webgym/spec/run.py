@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from webgym.spec.base import INT32_MAX, Int, Labels, Rule, SpecModel
+from webgym.spec.base import INT32_MAX, Labels, Rule, SpecModel, Whole
 from webgym.spec.browser import Browser
 from webgym.spec.budget import Evaluation, Stop
 from webgym.spec.learner import Learner
@@ -53,7 +53,7 @@ class RunSpec(SpecModel):
         Discriminator(_one_or_list),
     ]
     """The task to practise, or a list of tasks with weights."""
-    seed: Annotated[Int, Field(ge=0, le=INT32_MAX)] = 0
+    seed: Annotated[int, Field(ge=0, le=INT32_MAX), Whole] = 0
     """Gives page seeds, initial weights and exploration. Cannot be changed in a run that exists. In mode
     Asynchronous the order of events is not repeatable even with the same seed."""
     mode: Literal["Asynchronous", "Lockstep", "Synchronous"] = "Asynchronous"
@@ -80,12 +80,12 @@ class RunSpec(SpecModel):
     """How the trained agent is judged."""
     suspend: bool = False
     """True: checkpoint, release all pods and wait; false again: resume."""
-    active_deadline_seconds: Annotated[Int, Field(ge=1, le=31_536_000)] | None = None
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000), Whole] | None = None
     """Longest life of the run, in seconds, evaluation included and suspension not; beyond it the run has
     failed."""
-    backoff_limit: Annotated[Int, Field(ge=0, le=1000)] = 6
+    backoff_limit: Annotated[int, Field(ge=0, le=1000), Whole] = 6
     """How often programs that failed are started again before the run has failed. Lost nodes do not count."""
-    ttl_seconds_after_finished: Annotated[Int, Field(ge=0, le=INT32_MAX)] | None = None
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=INT32_MAX), Whole] | None = None
     """Seconds after which a finished run deletes itself. Left out: never."""
     managed_by: (
         Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")] | None
@@ -123,8 +123,7 @@ class RunSpec(SpecModel):
         ),
         Rule(
             message="stop.success is measured on validation episodes: set evaluation.validationShare above 0",
-            # The double type: the API server takes 0 for an integer where the schema says number.
-            cel="!has(self.stop.success) || double(self.evaluation.validationShare) > 0.0",
+            cel="!has(self.stop.success) || self.evaluation.validationShare > 0.0",
             check=lambda self: self.stop.success is None or self.evaluation.validation_share > 0,
             field="evaluation.validation_share",
         ),

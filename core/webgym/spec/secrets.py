@@ -41,7 +41,7 @@ def _no_url_credentials(text: str) -> str:
     return text
 
 
-PlainText = Annotated[str, AfterValidator(_no_url_credentials), Field(max_length=8192)]
+PlainText = Annotated[str, Field(max_length=8192), AfterValidator(_no_url_credentials)]
 """A text that is written out as it is, and so may not hold the password of a URL."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
-from webgym.spec.base import Int, SpecModel
+from webgym.spec.base import SpecModel, Whole
 from webgym.spec.secrets import literal_secrets
 
 __all__ = ["TaskSpec"]
@@ -39,12 +39,12 @@ class TaskSpec(SpecModel):
     point of a package that brings tasks, or `module:Class` of your own."""
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """How often this task is drawn, relative to the weights of the others."""
-    params: Annotated[dict[str, JsonValue], AfterValidator(_json_object), Field(max_length=64)] = Field(
+    params: Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(_json_object)] = Field(
         default_factory=dict
     )
     """Parameters that the task takes, by name. They are written out in the clear: no secrets here."""
-    max_steps: Annotated[Int, Field(ge=1, le=10_000)] | None = None
+    max_steps: Annotated[int, Field(ge=1, le=10_000), Whole] | None = None
     """Actions until an episode is truncated. Left out: the task's own default. More lets the agent explore
     longer and makes hopeless episodes cost more."""
-    priority: Annotated[Int, Field(ge=-1000, le=1000)] = 0
+    priority: Annotated[int, Field(ge=-1000, le=1000), Whole] = 0
     """Episodes of a higher priority are played first; among equals the weights decide."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from webgym.spec.base import Int, Rule, SpecModel
+from webgym.spec.base import Rule, SpecModel, Whole
 from webgym.spec.cpus import CpuSet
 from webgym.spec.pods import PodSettings
 from webgym.spec.quantity import Quantity, QuantityBounds
@@ -23,9 +23,9 @@ class Autoscaling(SpecModel):
     """Manual: `workers.replicas` is the number. Learner: the operator follows what the learner needs, from
     `min` to `max`, and `workers.replicas` is only where it starts. External: an HPA, KEDA or a person
     scales `workers.replicas` through the scale subresource."""
-    min: Annotated[Int, Field(ge=0, le=MOST_WORKERS)] = 1
+    min: Annotated[int, Field(ge=0, le=MOST_WORKERS), Whole] = 1
     """Fewest workers. 0 lets a run without work go down to none."""
-    max: Annotated[Int, Field(ge=1, le=MOST_WORKERS)] = 10
+    max: Annotated[int, Field(ge=1, le=MOST_WORKERS), Whole] = 10
     """Most workers."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -41,12 +41,12 @@ class Autoscaling(SpecModel):
 class Workers(PodSettings):
     """The browsers, grouped into workers: pods on a cluster, processes on one machine."""
 
-    replicas: Annotated[Int, Field(ge=0, le=MOST_WORKERS)] = 1
+    replicas: Annotated[int, Field(ge=0, le=MOST_WORKERS), Whole] = 1
     """How many workers. One is right for one machine; this is the number that `kubectl scale` changes."""
     browsers_per_core: Annotated[float, Field(gt=0, le=32)] = 1.5
     """Browsers per CPU core of a worker. Above 1, because browsers wait for pages; more helps when sites
     are slow and hurts when they are not."""
-    max_browsers: Annotated[Int, Field(ge=1, le=1000)] | None = None
+    max_browsers: Annotated[int, Field(ge=1, le=1000), Whole] | None = None
     """Most browsers of a worker, whatever the cores and memory allow. Left out: no such bound."""
     memory_per_browser: Annotated[Quantity, QuantityBounds("64Mi", "256Gi")] = Field(default=Quantity("2Gi"))
     """Memory set aside for each browser, as a quantity: a cluster requests it, one machine starts no more
@@ -54,7 +54,7 @@ class Workers(PodSettings):
     cpu_affinity: CpuSet | None = None
     """Cores that the browsers of a worker may use, as in `0-15,16-31`; each part of the list is kept to
     one process group, so write one part per socket. Left out: all cores."""
-    browsers_per_process: Annotated[Int, Field(ge=1, le=64)] = 8
+    browsers_per_process: Annotated[int, Field(ge=1, le=64), Whole] = 8
     """Browsers driven by one asyncio process. Fewer isolates faults better, more saves memory."""
     autoscaling: Autoscaling = Field(default_factory=Autoscaling)
     """Who decides how many workers there are."""
