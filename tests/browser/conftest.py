@@ -60,6 +60,8 @@ async def site() -> AsyncIterator[str]:
             status, body, kind = HTTPStatus.OK, b"done", "text/plain"
             if url.path == "/slow":
                 await asyncio.sleep(int(parse_qs(url.query)["ms"][0]) / 1000)
+            elif url.path == "/empty":
+                status = HTTPStatus.NO_CONTENT
             elif (file := PAGES / url.path.lstrip("/")).is_file():
                 body, kind = file.read_bytes(), "text/html"
             else:

@@ -15,6 +15,7 @@ from webgym_workers.browser.faults import (
     BrowserGone,
     CDPTimeout,
     NavigationError,
+    TargetBlocked,
     TargetClosed,
     TargetCrashed,
 )
@@ -63,6 +64,31 @@ async def test_new_tabs_are_recorded_and_closed(
     # The page still has the focus, and acts.
     await page.click(20, 20)
     assert (await page.evaluate_settled("answers.length")).value == 3
+
+
+async def test_links_to_other_programs_do_nothing(page: Page, pages: str) -> None:
+    await page.navigate(f"{pages}/nuisance.html")
+    await page.click(20, 260)
+    await page.settle()
+    # The dialog that Chromium would open swallows all input from then on.
+    await page.click(20, 20)
+    assert (await page.evaluate_settled("answers.length")).value == 3
+
+
+async def test_a_script_that_opens_another_program_costs_the_page(
+    process: ChromiumProcess, pages: str
+) -> None:
+    page = await Page.open(process.client)
+    await page.navigate(f"{pages}/nuisance.html")
+
+    async def click_and_read() -> None:
+        await page.click(20, 300)
+        await page.settle()
+
+    with pytest.raises(TargetBlocked, match="sms:"):
+        await click_and_read()
+    assert page.closed
+    assert await page.close()
 
 
 async def _tabs(process: ChromiumProcess, page: Page) -> list[str]:

@@ -6,6 +6,7 @@ import statistics
 
 import pytest
 
+from webgym_workers.browser.chromium import ChromiumProcess
 from webgym_workers.browser.page import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -74,3 +75,35 @@ async def test_waits_for_a_change(page: Page, pages: str) -> None:
     await page.evaluate("void setTimeout(() => say('late'), 500)")
     assert await page.wait_for_change(5.0)
     assert await page.evaluate("text.textContent") == "late"
+
+
+async def test_a_slow_navigation_is_waited_for_beyond_the_budget(page: Page, site: str) -> None:
+    await page.navigate(f"{site}/nuisance.html")
+    await page.click(20, 340)
+    read = await page.evaluate_settled("location.pathname", 0.2)
+    assert read.value == "/slow"
+    assert not read.settled
+
+
+async def test_a_navigation_without_an_answer_is_called_off(process: ChromiumProcess, site: str) -> None:
+    page = await Page.open(process.client, navigation_timeout=0.5)
+    await page.navigate(f"{site}/nuisance.html")
+    await page.evaluate("elsewhere.href = '/slow?ms=30000'")
+    await page.click(20, 340)
+    read = await page.evaluate_settled("location.pathname", 0.2)
+    assert read.value == "/nuisance.html"
+    assert not read.settled
+    assert read.milliseconds < 2000
+    assert (await page.settle()).reason == "quiet"
+    await page.close()
+
+
+@pytest.mark.parametrize("to", ["/empty", "#here", "javascript:void 0", "mailto:someone@example.org"])
+async def test_navigations_that_lead_nowhere_are_no_wait(page: Page, site: str, to: str) -> None:
+    await page.navigate(f"{site}/nuisance.html")
+    await page.evaluate("(to) => { elsewhere.href = to; }", to)
+    await page.click(20, 340)
+    read = await page.evaluate_settled("location.pathname", 3.0)
+    assert read.value == "/nuisance.html"
+    assert read.settled
+    assert read.milliseconds < 2000

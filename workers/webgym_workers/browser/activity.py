@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from webgym_workers.browser.cdp import CDPSession
@@ -30,8 +31,9 @@ class TabActivity:
         self._requests: dict[str, str] = {}
         self._loading: set[str] = set()
         self._requested = False
+        self._uncommitted = False
         self._session = session
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         for method, handler in {
             "Network.requestWillBeSent": self._on_request,
             "Network.loadingFinished": self._on_done,
@@ -55,22 +57,34 @@ class TabActivity:
         """Nothing is loading and no request is in flight."""
         return not self._loading and not self._requested and not self.requests
 
+    @property
+    def committed(self) -> bool:
+        """No navigation of the tab waits for its first answer. Chromium holds back evaluations while one does."""
+        return not self._uncommitted
+
     async def wait_idle(self, timeout: float) -> bool:
         """Wait until nothing is in flight; False when ``timeout`` seconds were not enough.
 
         Raises:
             BrowserFault: The tab or its browser went away meanwhile.
         """
-        if self.idle:
+        return await self._wait(lambda: self.idle, timeout)
+
+    async def wait_committed(self, timeout: float) -> bool:
+        """Wait for :attr:`committed`; as :meth:`wait_idle`."""
+        return await self._wait(lambda: self.committed, timeout)
+
+    async def _wait(self, condition: Callable[[], bool], timeout: float) -> bool:
+        if condition():
             return True
         future = self._session.waiter()
-        self._waiters.add(future)
+        self._waiters[future] = condition
         try:
             await asyncio.wait_for(future, max(0.0, timeout))
         except TimeoutError:
             return False
         finally:
-            self._waiters.discard(future)
+            del self._waiters[future]
         return True
 
     def expect_navigation(self) -> None:
@@ -81,16 +95,15 @@ class TabActivity:
         """Stop waiting for what is in flight now; returns how many requests that were."""
         count = self.requests
         self.background.update(self._requests)
-        self._requested = False
+        self._requested = self._uncommitted = False
         self._loading.clear()
         self._check()
         return count
 
     def _check(self) -> None:
-        if self._waiters and self.idle:
-            for future in self._waiters:
-                if not future.done():
-                    future.set_result(None)
+        for future, condition in self._waiters.items():
+            if not future.done() and condition():
+                future.set_result(None)
 
     def _on_request(self, params: dict[str, Any]) -> None:
         if params.get("type") not in _ENDLESS:
@@ -109,11 +122,12 @@ class TabActivity:
         self._loading.add(params["frameId"])
         if params["frameId"] == self.frame:
             self._requested = False
+            self._uncommitted = True
 
     def _on_stopped(self, params: dict[str, Any]) -> None:
         self._loading.discard(params["frameId"])
         if params["frameId"] == self.frame:
-            self._requested = False
+            self._requested = self._uncommitted = False
         self._check()
 
     def _on_navigated(self, params: dict[str, Any]) -> None:
@@ -125,10 +139,10 @@ class TabActivity:
             self._requests = {id: of for id, of in self._requests.items() if of == loader}
             self.background &= self._requests.keys()
             self._loading &= {self.frame}
-            self._requested = False
+            self._requested = self._uncommitted = False
             self._check()
 
     def _on_same_document(self, params: dict[str, Any]) -> None:
         if params.get("frameId") == self.frame:
-            self._requested = False
+            self._requested = self._uncommitted = False
             self._check()

@@ -18,6 +18,7 @@ __all__ = [
     "CDPTimeout",
     "JavaScriptError",
     "NavigationError",
+    "TargetBlocked",
     "TargetClosed",
     "TargetCrashed",
 ]
@@ -41,6 +42,12 @@ class TargetClosed(BrowserFault):
 
 class TargetCrashed(TargetClosed):
     """The tab's renderer process died."""
+
+    blame: Blame = "site"
+
+
+class TargetBlocked(TargetClosed):
+    """The tab shows a dialog of the browser's own that nothing but a person can close; it takes no more input."""
 
     blame: Blame = "site"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from webgym_workers.browser.cdp import CDPSession
-from webgym_workers.browser.faults import TargetCrashed
+from webgym_workers.browser.faults import TargetBlocked, TargetCrashed
 
-__all__ = ["Dialog", "Interruptions", "Popup"]
+__all__ = ["Dialog", "Interruptions", "Popup", "guard_script"]
 
 MAX_RECORDS = 100
 """Dialogs and popups kept per page; a page that opens them in a loop must not fill our memory."""
@@ -28,6 +30,19 @@ class Popup:
     """A tab or window that the page opened and that was closed."""
 
     url: str
+
+
+# Schemes that Chromium handles itself, or hands on without asking. Any other opens a dialog: see guard.js.
+_NO_DIALOG = frozenset(
+    {"about", "blob", "chrome", "chrome-error", "data", "file", "filesystem", "ftp", "http", "https"}
+    | {"javascript", "mailto", "news", "snews", "view-source"}
+)
+
+
+@cache
+def guard_script() -> str:
+    """The script to install at document start: links to other programs do nothing."""
+    return files(__package__).joinpath("guard.js").read_text("utf-8")
 
 
 class Interruptions:
@@ -50,6 +65,7 @@ class Interruptions:
         self._context = context
         session.on("Page.javascriptDialogOpening", self._on_dialog)
         session.on("Page.windowOpen", self._on_window)
+        session.on("Page.frameRequestedNavigation", self._on_navigation)
         self._subscriptions = [
             browser.on("Target.targetCreated", self._on_target),
             browser.on("Target.targetCrashed", self._on_crash),
@@ -72,6 +88,12 @@ class Interruptions:
     def _on_window(self, params: dict[str, Any]) -> None:
         self.popups.append(Popup(params.get("url", "")[:1000]))
         del self.popups[:-MAX_RECORDS]
+
+    def _on_navigation(self, params: dict[str, Any]) -> None:
+        """A script went to another program's scheme: the dialog that follows swallows all further input."""
+        scheme, colon, _ = str(params.get("url", "")).partition(":")
+        if colon and scheme.lower() not in _NO_DIALOG:
+            self._session.close(TargetBlocked(f"the page tried to open another program ({scheme[:40]}:)"))
 
     def _on_target(self, params: dict[str, Any]) -> None:
         info = params["targetInfo"]

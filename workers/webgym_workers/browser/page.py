@@ -21,7 +21,7 @@ from webgym_workers.browser.faults import (
     NavigationError,
     TargetClosed,
 )
-from webgym_workers.browser.interruptions import Dialog, Interruptions, Popup
+from webgym_workers.browser.interruptions import Dialog, Interruptions, Popup, guard_script
 from webgym_workers.browser.keys import key_events, text_events
 from webgym_workers.browser.navigation import LoadWatch, navigated_away
 from webgym_workers.browser.settle import Evaluation, Settled, settle_expression, settle_script
@@ -38,7 +38,14 @@ class Page:
     """
 
     def __init__(
-        self, client: CDPClient, session: CDPSession, target: str, context: str, *, timeout: float = 2.0
+        self,
+        client: CDPClient,
+        session: CDPSession,
+        target: str,
+        context: str,
+        *,
+        timeout: float = 2.0,
+        navigation_timeout: float = 15.0,
     ) -> None:
         self.session = session
         self.target = target
@@ -46,6 +53,7 @@ class Page:
         self.activity = TabActivity(session, target)
         self._client = client
         self._timeout = timeout
+        self._navigation_timeout = navigation_timeout
         self._frames_due = 0
         self._mouse = (0.0, 0.0)
         self._interruptions = Interruptions(client.browser, session, target, context)
@@ -59,6 +67,7 @@ class Page:
         height: int = 600,
         device_scale_factor: float = 1.0,
         timeout: float = 2.0,
+        navigation_timeout: float = 15.0,
         locale: str | None = None,
         timezone: str | None = None,
     ) -> Page:
@@ -70,6 +79,7 @@ class Page:
             height: Viewport height, CSS pixels.
             device_scale_factor: Device pixels per CSS pixel.
             timeout: Deadline of a command, seconds.
+            navigation_timeout: Seconds that a navigation which the page starts may go without an answer.
             locale: Language that pages see, or the browser's.
             timezone: Time zone that pages see, or the machine's.
 
@@ -96,7 +106,10 @@ class Page:
             attached = await browser.call(
                 "Target.attachToTarget", {"targetId": target, "flatten": True}, timeout=patience
             )
-            page = cls(client, client.session(str(attached["sessionId"])), target, context, timeout=timeout)
+            session = client.session(str(attached["sessionId"]))
+            page = cls(
+                client, session, target, context, timeout=timeout, navigation_timeout=navigation_timeout
+            )
             post = page.session.post
             answers = [
                 post("Page.enable", timeout=patience),
@@ -114,6 +127,7 @@ class Page:
             await asyncio.gather(*answers)
             await page.set_viewport(width, height, device_scale_factor)
             await page.add_script(settle_script())
+            await page.add_script(guard_script())
         except BaseException:
             browser.post("Target.disposeBrowserContext", {"browserContextId": context})
             raise
@@ -238,6 +252,8 @@ class Page:
         while True:
             if not activity.idle:
                 in_time = await activity.wait_idle(deadline - loop.time())
+                if not in_time and not activity.committed:
+                    await self._end_navigation(deadline - budget + self._navigation_timeout - loop.time())
             left = max(0.0, deadline - loop.time()) if in_time else 0.0
             try:
                 quiet, _, background, value = await self._evaluate(
@@ -261,6 +277,12 @@ class Page:
         if not in_time:
             activity.let_go()
         return Evaluation(value, bool(quiet) and in_time, (loop.time() - start) * 1e3, background)
+
+    async def _end_navigation(self, timeout: float) -> None:
+        """Wait for a navigation that has no answer yet, or call it off: until then nothing can be read."""
+        if not await self.activity.wait_committed(timeout):
+            self.session.post("Page.stopLoading")
+            await self.activity.wait_committed(self._timeout)
 
     async def settle(self, budget: float = 1.0) -> Settled:
         """Wait until the page is at rest, at most ``budget`` seconds; see :meth:`evaluate_settled`."""

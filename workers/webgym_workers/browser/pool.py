@@ -134,6 +134,7 @@ class Browser:
             height=height or options.height,
             device_scale_factor=options.device_scale_factor,
             timeout=options.action_timeout,
+            navigation_timeout=options.navigation_timeout,
             locale=options.locale,
             timezone=options.timezone,
         )
