@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -25,25 +24,24 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from webgym.deathsig import die_with_parent
 from webgym.errors import ExitCode, RunError
+from webgym.restart import Exit, RestartPolicy, describe_exit
 
 __all__ = ["Exit", "ManagedProcess", "ProcessState", "RestartPolicy", "describe_exit", "drain_all"]
 
 logger = logging.getLogger(__name__)
 
 LIFELINE_VARIABLE = "WEBGYM_LIFELINE"
-"""Set for children: their stdin is a lifeline. Without it stdin is nothing special (a terminal, /dev/null).
-"""
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.PyDLL(None, use_errno=True) if sys.platform == "linux" else None
+"""Set for children: their stdin is a lifeline. Without it stdin is nothing special, such as a terminal."""
 
 _live_groups: set[int] = set()
 """Process groups led by children that have not been reaped: their numbers cannot have been reused yet."""
+
+os.register_at_fork(after_in_child=_live_groups.clear)
 
 
 @atexit.register
@@ -55,88 +53,6 @@ def _kill_live_groups() -> None:
 def _kill_group(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-
-
-def describe_exit(code: int) -> str:
-    """Words for an exit status: signals, exit codes of ours, and 128+n as a shell or a container reports
-    them.
-
-    >>> describe_exit(-9)
-    'killed by SIGKILL'
-    >>> describe_exit(137)
-    'exit 137 (SIGKILL; out of memory if nobody sent it)'
-    >>> describe_exit(2)
-    'exit 2 (usage)'
-    """
-    if code < 0:
-        return f"killed by {_signal_name(-code)}"
-    if code == 128 + signal.SIGKILL:
-        return "exit 137 (SIGKILL; out of memory if nobody sent it)"
-    if code in ExitCode.__members__.values():
-        return f"exit {code} ({ExitCode(code).name.lower().replace('_', ' ')})"
-    if 128 < code < 128 + signal.NSIG:
-        return f"exit {code} ({_signal_name(code - 128)})"
-    return f"exit {code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How one incarnation of a child ended."""
-
-    code: int
-    """As :attr:`subprocess.Popen.returncode`: negative for a signal."""
-    reason: str
-    """For people: :func:`describe_exit`, and the child's last word where it left one."""
-    seconds: float
-    """How long it ran."""
-    time: float
-    """When it ended, Unix time."""
-
-
-@dataclass(frozen=True)
-class RestartPolicy:
-    """When a child that ended is started again.
-
-    Delays grow with the failures inside the window, so a child that fails now and then is back at once while
-    one that cannot start does not burn the machine.
-    """
-
-    max_failures: int = 5
-    """More failures than this within the window end it for good. 0: never restarted."""
-    window_seconds: float = 60.0
-    initial_delay: float = 0.2
-    """Seconds before the first restart; doubled for each further failure inside the window."""
-    max_delay: float = 10.0
-    final_codes: frozenset[int] = frozenset({ExitCode.OK, ExitCode.USAGE, ExitCode.DIVERGED})
-    """Exit codes that trying again cannot change."""
-    proving_seconds: float = 0.0
-    """Exit 1 within so many seconds of the very first start is final too: a program that explains why it
-    cannot work here, and never has, will not work a moment later.
-    """
-
-    @classmethod
-    def never(cls) -> RestartPolicy:
-        """Whatever happens, the first exit is the last."""
-        return cls(max_failures=0)
-
-    def delay(self, failures: Iterable[float], now: float) -> float | None:
-        """Seconds to wait before the next start, or None to give up.
-
-        Args:
-            failures: times of all failures so far, the one just seen included (any one clock, seconds).
-            now: the same clock now.
-        """
-        recent = sum(1 for t in failures if now - t <= self.window_seconds)
-        if recent > self.max_failures:
-            return None
-        return float(min(self.max_delay, self.initial_delay * 2 ** max(0, recent - 1)))
 
 
 class ProcessState(Enum):
@@ -297,7 +213,7 @@ class ManagedProcess:
                     cwd=self.cwd,
                     pass_fds=tuple(fds),
                     process_group=0,
-                    preexec_fn=_die_with_parent(os.getpid()),
+                    preexec_fn=die_with_parent(os.getpid()),
                 )
             except OSError as e:
                 raise RunError(f"{self.name} cannot be started: {self.argv[0]}: {e.strerror or e}") from e
@@ -378,19 +294,6 @@ class ManagedProcess:
 async def drain_all(processes: Iterable[ManagedProcess], grace_seconds: float | None = None) -> None:
     """Drain several at the same time."""
     await asyncio.gather(*(p.drain(grace_seconds) for p in processes))
-
-
-def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    if _libc is None:
-        return None
-    libc = _libc
-
-    def in_child() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # It died before the line above: no signal will come.
-            os._exit(128 + signal.SIGKILL)
-
-    return in_child
 
 
 async def _exited(popen: subprocess.Popen[bytes]) -> None:
