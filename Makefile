@@ -40,7 +40,8 @@ lint: $(VENV)/.packages ## check style, types, layers and generated files
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python tools/check_generated.py
+	@$(BIN)/python tools/check_proto.py
+	@$(BIN)/webgym crds --check
 
 format: $(VENV)/.packages ## mend what can be mended by itself
 	@$(BIN)/ruff check --fix-only .
@@ -50,8 +51,8 @@ proto: $(VENV)/.proto-tools ## generate the protobuf module anew
 	@$(VENV)/proto-tools/bin/python -m grpc_tools.protoc -I$(dir $(PROTO)) \
 		--python_out=$(dir $(PROTO)) --pyi_out=$(dir $(PROTO)) $(PROTO)
 
-crds: $(VENV)/.packages ## generate the CustomResourceDefinition anew
-	@$(BIN)/webgym crds --out crds
+crds: $(VENV)/.packages ## generate the CustomResourceDefinition and the spec's reference anew
+	@$(BIN)/webgym crds
 
 bench: setup ## measure: a table of tasks, resumable; ARGS are options of the script
 	@$(BIN)/python bench/tasks.py $(ARGS)
