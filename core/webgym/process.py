@@ -249,15 +249,20 @@ class ManagedProcess:
             await _exited(popen)
         finally:
             code = self._clear()
-        reason = describe_exit(code)
-        if code > 0 and self.last_word is not None:
-            with contextlib.suppress(OSError):
-                word = self.last_word.read_text(errors="replace").strip()
-                if word:
-                    reason = f"{reason}: {word.splitlines()[0]}"
-        ended = Exit(code, reason, time.monotonic() - self._started, time.time())
+        word = self._read_last_word() if code > 0 else ""
+        reason = f"{describe_exit(code)}: {word}" if word else describe_exit(code)
+        ended = Exit(code, reason, time.monotonic() - self._started, time.time(), word)
         self.exits.append(ended)
         return ended
+
+    def _read_last_word(self) -> str:
+        if self.last_word is None:
+            return ""
+        try:
+            lines = self.last_word.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[0] if lines else ""
 
     def _clear(self) -> int:
         """Leave neither the child nor anything of its group; its exit code, 0 when there is none."""
@@ -284,8 +289,11 @@ class ManagedProcess:
         if delay is None:
             self.state = ProcessState.FAILED
             times = sum(1 for t in self._failures if now - t <= self.restart.window_seconds)
-            often = f" for the {times}th time in {self.restart.window_seconds:.0f} s" if times > 3 else ""
-            self.failure = f"{self.name} ended{often}: {ended.reason}"
+            if times > 3:
+                often = f"for the {times}th time in {self.restart.window_seconds:.0f} s"
+                self.failure = f"{self.name} ended {often}: {ended.reason}"
+            else:
+                self.failure = f"{self.name}: {ended.word or ended.reason}"
         else:
             self.state = ProcessState.BACKOFF
         return delay

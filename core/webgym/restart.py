@@ -52,6 +52,8 @@ class Exit:
     """How long it ran."""
     time: float
     """When it ended, Unix time."""
+    word: str = ""
+    """The first line of its last word, if it failed and left one."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ async def test_the_last_word_is_part_of_the_reason(tmp_path: Path) -> None:
     )
     await process.start()
     await process.wait()
-    assert process.failure == "job ended: exit 2 (usage): no such task: x"
+    assert process.failure == "job: no such task: x"
+    assert process.exits[-1].reason == "exit 2 (usage): no such task: x"
 
 
 async def test_a_killed_program_comes_back_and_the_signal_is_named() -> None:

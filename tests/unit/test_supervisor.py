@@ -16,8 +16,9 @@ import pytest
 
 from webgym.errors import BrokerError, ExitCode
 from webgym.process import RestartPolicy
+from webgym.run.plan import Limits, Outcome, Programs
 from webgym.run.snapshot import Member, Snapshot
-from webgym.run.supervisor import Limits, Outcome, Programs, Supervisor
+from webgym.run.supervisor import Supervisor
 from webgym.rundir import RunDirectory
 
 SLEEP = "import time; time.sleep(60)"

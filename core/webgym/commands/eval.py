@@ -34,9 +34,9 @@ class EvalCommand:
         parser.add_argument("directory", type=Path, metavar="RUN_DIR", help="folder of a run")
         parser.add_argument(
             "--checkpoint",
-            default="latest",
+            default="best",
             metavar="WHICH",
-            help="latest (default), best, or the path of one",
+            help="best (default), latest, or the folder of one",
         )
         parser.add_argument(
             "--episodes", type=int, metavar="N", help="how many (default: evaluation.episodes)"
@@ -100,9 +100,9 @@ async def _evaluate(
     started: float,
 ) -> int:
     from webgym.commands.run import describe_evaluation
+    from webgym.run.plan import Programs
     from webgym.run.session import log_to, supervise
     from webgym.run.summary import read_json
-    from webgym.run.supervisor import Programs
 
     which = args.checkpoint
     episodes = manifest.spec.evaluation.episodes if args.episodes is None else args.episodes

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webgym.errors import ExitCode, OutputError, UsageError
+from webgym.errors import ExitCode, OutputError, UsageError, WebGymError
 
 if TYPE_CHECKING:
     from webgym.run.link import RedisLink
     from webgym.run.live import View
-    from webgym.run.supervisor import Outcome
+    from webgym.run.plan import Outcome
     from webgym.rundir import RunDirectory
     from webgym.spec import RunManifest
 
@@ -135,6 +135,14 @@ def _prepare(args: argparse.Namespace) -> tuple[RunManifest, Path]:
     return manifest, path
 
 
+class _Failed(WebGymError):
+    """The run ended before it began."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = ExitCode(code)
+
+
 def _title(manifest: RunManifest) -> str:
     names = [task.name for task in manifest.spec.tasks]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -149,9 +157,9 @@ async def _run(
     view: View,
     started: float,
 ) -> int:
+    from webgym.run.plan import Programs
     from webgym.run.session import log_to, supervise, write_report
     from webgym.run.summary import compose_summary
-    from webgym.run.supervisor import Programs
     from webgym.rundir import write_json
 
     programs = Programs.installed(
@@ -162,6 +170,9 @@ async def _run(
             outcome = await supervise(manifest.spec, directory, link, view, programs, uid=directory.uid)
         if outcome.code != ExitCode.BROKER_LOST:
             await link.forget()
+        if not outcome.began and outcome.message:
+            # Nothing happened that would be worth a report, or worth replacing that of an earlier life.
+            raise _Failed(outcome.message, outcome.code)
         facts = _facts(args, manifest, outcome, time.monotonic() - started)
         write_json(directory.summary, compose_summary(directory, facts))
         closing = replace(outcome.last, phase="report")

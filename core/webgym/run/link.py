@@ -45,6 +45,20 @@ class RedisLink:
         pid = None if self._embedded is None else self._embedded.pid
         return () if pid is None else (pid,)
 
+    async def begin(self) -> None:
+        """Clear what an earlier life of the run, killed on a server that is not ours, last said of itself.
+
+        The learner's generation and cursors stay: they are what it counts on from.
+
+        Raises:
+            BrokerError: the server does not answer.
+        """
+        with broker_errors(self._config.where):
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.hset(self._keys.control, mapping={"phase": '"start"', "reason": '""'})
+                pipe.delete(self._keys.members)
+                await pipe.execute()
+
     async def snapshot(self) -> Snapshot:
         """The run now.
 

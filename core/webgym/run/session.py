@@ -15,7 +15,8 @@ from webgym.errors import UsageError
 from webgym.process import ManagedProcess, RestartPolicy
 from webgym.run.link import RedisLink
 from webgym.run.live import View
-from webgym.run.supervisor import Limits, Outcome, Programs, Supervisor
+from webgym.run.plan import Limits, Outcome, Programs
+from webgym.run.supervisor import Supervisor
 from webgym.rundir import RunDirectory
 from webgym.telemetry import TextFormatter
 
@@ -108,6 +109,7 @@ async def supervise(
     for number in wishes:
         loop.add_signal_handler(number, supervisor.interrupt)
     try:
+        await link.begin()
         return await supervisor.run()
     finally:
         for number in wishes:

@@ -8,12 +8,11 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import psutil
 
@@ -21,85 +20,14 @@ from webgym.errors import ExitCode, WebGymError
 from webgym.process import Exit, ManagedProcess, ProcessState, RestartPolicy, drain_all
 from webgym.program import ProgramContext
 from webgym.run.live import View
+from webgym.run.plan import Limits, Link, Outcome, Programs
 from webgym.run.snapshot import Snapshot
 from webgym.run.tree import adopt_orphans, kill_descendants, reap_orphans, tree_memory
 from webgym.rundir import RunDirectory
 
-__all__ = ["Limits", "Link", "Outcome", "Programs", "Supervisor"]
+__all__ = ["Supervisor"]
 
 logger = logging.getLogger(__name__)
-
-
-class Link(Protocol):
-    """The run's Redis, as the supervisor needs it."""
-
-    @property
-    def url(self) -> str:
-        """What programs connect to."""
-
-    @property
-    def pids(self) -> Collection[int]:
-        """Processes of ours that serve it."""
-
-    async def snapshot(self) -> Snapshot:
-        """The run now. Raises OSError or WebGymError while the server cannot be reached."""
-
-    async def lost(self) -> str:
-        """Returns, with the reason, only when the server is gone for good."""
-
-
-@dataclass(frozen=True)
-class Programs:
-    """Command lines of what the supervisor starts."""
-
-    worker: Sequence[str]
-    learner: Sequence[str]
-    workers: int = 1
-
-    @classmethod
-    def installed(cls, *, workers: int = 1, learner_arguments: Sequence[str] = ()) -> Programs:
-        """This installation's own programs."""
-        webgym = (sys.executable, "-P", "-m", "webgym")
-        return cls((*webgym, "worker"), (*webgym, "learner", *learner_arguments), workers)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long the supervisor waits for what, in seconds."""
-
-    poll: float = 0.5
-    """Between two looks at the run."""
-    learner_grace: float = 30.0
-    """For the learner to write its checkpoint after SIGTERM."""
-    worker_grace: float = 15.0
-    """For a worker to end its browsers after SIGTERM."""
-    unreachable: float = 60.0
-    """Until a server that does not answer counts as lost."""
-    training: float | None = None
-    """Longest training; the learner's own budget should end it before. None: no limit."""
-    evaluation: float | None = None
-    """Longest evaluation, likewise."""
-    total: float | None = None
-    """Longest run altogether."""
-
-
-@dataclass
-class Outcome:
-    """How a run ended, and what happened meanwhile."""
-
-    code: int = ExitCode.OK
-    stop_reason: str = ""
-    """One or a few words: done, interrupted, broker lost, learner failed, ..."""
-    message: str = ""
-    """One line for the user when something went wrong."""
-    seconds: float = 0.0
-    restarts: dict[str, int] = field(default_factory=dict)
-    """What was started anew, and how often: learner, worker, browser, ..."""
-    events: list[str] = field(default_factory=list)
-    """What a person should know, in order."""
-    peak_memory_bytes: int = 0
-    last: Snapshot = field(default_factory=Snapshot)
-    """The last look at the run."""
 
 
 class Supervisor:
@@ -302,6 +230,7 @@ class Supervisor:
 
     def _note(self, snapshot: Snapshot) -> None:
         self._outcome.last = snapshot
+        self._outcome.began |= snapshot.phase not in ("start", "failed")
         for member in snapshot.members:
             counts = member.restarts_by_kind or {"browser": member.restarts}
             known = self._member_restarts.setdefault((member.id, member.pid), {})
@@ -387,7 +316,7 @@ class Supervisor:
     def _exited(self, process: ManagedProcess, ended: Exit, delay: float | None) -> None:
         if delay is not None:
             self._event(f"{process.name} ended ({ended.reason}) and is started again")
-        elif process.state is ProcessState.FAILED and not self._winding_down:
+        elif process.state is ProcessState.FAILED and process is not self._learner and len(self._workers) > 1:
             self._event(f"{process.name} ended for good: {ended.reason}")
 
     def _event(self, text: str) -> None:

@@ -1,0 +1,87 @@
+"""What a supervisor is given: programs, limits, a way to Redis; and what it gives back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from webgym.errors import ExitCode
+from webgym.run.snapshot import Snapshot
+
+__all__ = ["Limits", "Link", "Outcome", "Programs"]
+
+
+class Link(Protocol):
+    """The run's Redis, as the supervisor needs it."""
+
+    @property
+    def url(self) -> str:
+        """What programs connect to."""
+
+    @property
+    def pids(self) -> Collection[int]:
+        """Processes of ours that serve it."""
+
+    async def snapshot(self) -> Snapshot:
+        """The run now. Raises OSError or WebGymError while the server cannot be reached."""
+
+    async def lost(self) -> str:
+        """Returns, with the reason, only when the server is gone for good."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Command lines of what the supervisor starts."""
+
+    worker: Sequence[str]
+    learner: Sequence[str]
+    workers: int = 1
+
+    @classmethod
+    def installed(cls, *, workers: int = 1, learner_arguments: Sequence[str] = ()) -> Programs:
+        """This installation's own programs."""
+        webgym = (sys.executable, "-P", "-m", "webgym")
+        return cls((*webgym, "worker"), (*webgym, "learner", *learner_arguments), workers)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the supervisor waits for what, in seconds."""
+
+    poll: float = 0.5
+    """Between two looks at the run."""
+    learner_grace: float = 30.0
+    """For the learner to write its checkpoint after SIGTERM."""
+    worker_grace: float = 15.0
+    """For a worker to end its browsers after SIGTERM."""
+    unreachable: float = 60.0
+    """Until a server that does not answer counts as lost."""
+    training: float | None = None
+    """Longest training; the learner's own budget should end it before. None: no limit."""
+    evaluation: float | None = None
+    """Longest evaluation, likewise."""
+    total: float | None = None
+    """Longest run altogether."""
+
+
+@dataclass
+class Outcome:
+    """How a run ended, and what happened meanwhile."""
+
+    code: int = ExitCode.OK
+    stop_reason: str = ""
+    """One or a few words: done, interrupted, broker lost, learner failed, ..."""
+    message: str = ""
+    """One line for the user when something went wrong."""
+    seconds: float = 0.0
+    restarts: dict[str, int] = field(default_factory=dict)
+    """What was started anew, and how often: learner, worker, browser, ..."""
+    events: list[str] = field(default_factory=list)
+    """What a person should know, in order."""
+    peak_memory_bytes: int = 0
+    last: Snapshot = field(default_factory=Snapshot)
+    """The last look at the run."""
+    began: bool = False
+    """Whether the learner ever got to work."""
