@@ -82,7 +82,6 @@ async def test_a_slow_navigation_is_waited_for_beyond_the_budget(page: Page, sit
     await page.click(20, 340)
     read = await page.evaluate_settled("location.pathname", 0.2)
     assert read.value == "/slow"
-    assert not read.settled
 
 
 async def test_a_navigation_without_an_answer_is_called_off(process: ChromiumProcess, site: str) -> None:
@@ -93,7 +92,7 @@ async def test_a_navigation_without_an_answer_is_called_off(process: ChromiumPro
     read = await page.evaluate_settled("location.pathname", 0.2)
     assert read.value == "/nuisance.html"
     assert not read.settled
-    assert read.milliseconds < 2000
+    assert read.milliseconds < 5000
     assert (await page.settle()).reason == "quiet"
     await page.close()
 
@@ -107,3 +106,18 @@ async def test_navigations_that_lead_nowhere_are_no_wait(page: Page, site: str, 
     assert read.value == "/nuisance.html"
     assert read.settled
     assert read.milliseconds < 2000
+
+
+async def test_timers_that_never_do_anything_are_waited_for_three_times(page: Page, pages: str) -> None:
+    await page.navigate(f"{pages}/unrest.html")
+    await page.settle()
+    waits = []
+    for _ in range(6):
+        # As a click would: the same place in the page's code sets a fresh timer.
+        await page.evaluate("(box.className = '', void endless.menu())")
+        waits.append((await page.settle(2.0)).milliseconds)
+    assert min(waits[:3]) > 250
+    assert max(waits[3:]) < 200
+    # Another place in the code is another matter.
+    await page.evaluate("void later.timeout()")
+    assert (await page.evaluate_settled("text.textContent")).value == "done"

@@ -253,12 +253,19 @@ class Page:
             if not activity.idle:
                 in_time = await activity.wait_idle(deadline - loop.time())
                 if not in_time and not activity.committed:
-                    await self._end_navigation(deadline - budget + self._navigation_timeout - loop.time())
+                    await self._end_navigation(start + self._navigation_timeout - loop.time())
             left = max(0.0, deadline - loop.time()) if in_time else 0.0
             try:
                 quiet, _, background, value = await self._evaluate(
                     settle_expression(expression, left, frames), left + self._timeout
                 )
+            except CDPTimeout:
+                if activity.committed:
+                    raise
+                # It waits behind a navigation that began just before it.
+                in_time = False
+                await self._end_navigation(start + self._navigation_timeout - loop.time())
+                continue
             except CDPError as error:
                 if not navigated_away(error) or loop.time() > deadline + self._timeout:
                     raise

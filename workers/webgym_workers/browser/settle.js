@@ -3,15 +3,17 @@
 // loop, without waiting for a frame; frames are waited for only where something is due in one.
 //
 // Counted as going on: DOM mutations since the last turn; requested animation frames; timers due shortly; finite
-// animations and transitions; loading of the document. Endless activity is let go in two ways: a chain of callbacks
-// (an interval, or a timer that sets itself again) that changed nothing IDLE_TURNS times in a row is not waited for,
-// and what was still changing the page when a budget ran out becomes background for the rest of the document's life.
+// animations and transitions; loading of the document. What is not worth waiting for is let go in two ways: a chain of
+// callbacks (an interval, or a timer that sets itself again), or a place in the page's code that sets timers, whose last
+// IDLE_TURNS callbacks changed nothing; and what was still changing the page when a budget ran out, which becomes
+// background for the rest of the document's life.
 //
 // Everything used later is captured here, before the page's own scripts run and can replace it.
 (() => {
   if (globalThis.__webgym_settle || !globalThis.document) return;
-  const CALM_TURNS = 2, IDLE_TURNS = 3;
+  const CALM_TURNS = 2, IDLE_TURNS = 3, MAX_SITES = 1000;
   const ONE_SHOT_MS = 350;  // a timeout set from an event handler: debounced input, a menu's or a completion's delay
+  const ENDLESS_SITE = 2;   // a site whose timers outlived so many budgets is background from the start
   const CHAIN_MS = 100;     // intervals, and timeouts set by timeouts: the ticks of script-driven animations
   const { apply } = Reflect;
   const nativeSetTimeout = setTimeout, nativeSetInterval = setInterval, nativeClearTimeout = clearTimeout,
@@ -19,9 +21,11 @@
   const now = performance.now.bind(performance);
   const NativePromise = Promise, NativeChannel = MessageChannel;
   const { takeRecords } = MutationObserver.prototype;
+  const getAttribute = Element.prototype.getAttributeNS;
   const getAnimations = Document.prototype.getAnimations;
   const readyState = Object.getOwnPropertyDescriptor(Document.prototype, 'readyState').get;
-  const mapGet = Map.prototype.get, mapSet = Map.prototype.set, mapDelete = Map.prototype.delete;
+  const mapGet = Map.prototype.get, mapSet = Map.prototype.set, mapDelete = Map.prototype.delete,
+    mapClear = Map.prototype.clear, mapSize = Object.getOwnPropertyDescriptor(Map.prototype, 'size').get;
   const setAdd = Set.prototype.add, setDelete = Set.prototype.delete, setForEach = Set.prototype.forEach;
   const addListener = EventTarget.prototype.addEventListener, removeListener = EventTarget.prototype.removeEventListener;
   const postMessage = MessagePort.prototype.postMessage;
@@ -30,8 +34,12 @@
   let mutations = 0;        // counted towards unrest
   let changes = 0;          // all of them, background too
   let onChange = null;
+  // Widgets like to set attributes to what they are already; that is no change. A flood is counted unread.
+  const differs = (record) => record.type !== 'attributes' ||
+    apply(getAttribute, record.target, [record.attributeNamespace, record.attributeName]) !== record.oldValue;
   const changed = (records, background) => {
-    const n = records.length;
+    let n = records.length;
+    if (n > 0 && n <= 200) { n = 0; for (let i = 0; i < records.length; i++) if (differs(records[i])) n++; }
     if (!n) return 0;
     changes += n;
     if (!background) mutations += n;
@@ -39,14 +47,34 @@
     return n;
   };
   const observer = new MutationObserver((records) => changed(records, false));
-  observer.observe(doc, { subtree: true, childList: true, attributes: true, characterData: true });
+  observer.observe(doc, { subtree: true, childList: true, attributes: true, characterData: true,
+    attributeOldValue: true });
   const flush = (background) => changed(apply(takeRecords, observer, []), background);
 
   // A chain is what one cause keeps going: an interval, a timer that sets its successor, a frame that requests the next.
   let running = null;
   const due = new Set();    // entries {chain, at, frame}
   const timers = new Map(), frames = new Map();
-  const newChain = () => ({ idle: 0, background: false });
+  // A site is a place in the page's code that sets timers, known by its stack. It lives as long as the document, while
+  // chains come and go: a widget's timer that closes nothing, set anew by every click, is waited for three times only.
+  const sites = new Map();
+  const NativeError = Error;
+  const siteOf = () => {
+    let { stack } = new NativeError();
+    if (typeof stack !== 'string') stack = '';
+    let site = apply(mapGet, sites, [stack]);
+    if (!site) {
+      if (apply(mapSize, sites, []) >= MAX_SITES) apply(mapClear, sites, []);
+      site = { idle: 0, abandoned: 0 };
+      apply(mapSet, sites, [stack, site]);
+    }
+    return site;
+  };
+  const newChain = () => {
+    const site = siteOf();
+    return { idle: 0, background: site.abandoned >= ENDLESS_SITE, site };
+  };
+  const ignored = (chain) => chain.background || chain.idle >= IDLE_TURNS || chain.site.idle >= IDLE_TURNS;
   const run = (entry, callback, self, args) => {
     flush(running !== null && running.background);
     const outer = running;
@@ -55,7 +83,9 @@
       return apply(callback, self, args);
     } finally {
       running = outer;
-      if (flush(entry.chain.background)) entry.chain.idle = 0; else entry.chain.idle++;
+      const { chain } = entry;
+      if (flush(chain.background)) chain.idle = chain.site.idle = 0;
+      else { chain.idle++; chain.site.idle++; }
     }
   };
   const delayOf = (delay) => { const n = +delay; return n > 0 ? n : 0; };
@@ -147,8 +177,7 @@
   const activity = () => {
     let timer = Infinity, frameDue = false;
     apply(setForEach, due, [(entry) => {
-      const { chain } = entry;
-      if (chain.background || chain.idle >= IDLE_TURNS) return;
+      if (ignored(entry.chain)) return;
       if (entry.frame) frameDue = true; else if (entry.at < timer) timer = entry.at;
     }]);
     const animating = [];
@@ -162,7 +191,7 @@
   };
   const abandon = () => {
     apply(setForEach, due, [({ chain }) => {
-      if (!chain.background && chain.idle < IDLE_TURNS) { chain.background = true; background++; }
+      if (!ignored(chain)) { chain.background = true; chain.site.abandoned++; background++; }
     }]);
     for (const a of activity().animating) { letGo.add(a); background++; }
   };
