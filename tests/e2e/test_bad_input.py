@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from webgym.embedded import find_server
 
 GOOD = """
 apiVersion: webgym.io/v1alpha1
@@ -116,21 +112,6 @@ def test_redis_that_is_not_there(folder: Path) -> None:
     done = webgym(folder, "run", "run.yaml", "--out", "out", "--set", "redis.url=redis://127.0.0.1:1")
     refused(done, 3, "127.0.0.1:1")
     assert not (folder / "out").exists()
-
-
-@pytest.fixture
-def locked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A server that asks for a password."""
-    socket = tmp_path_factory.mktemp("redis") / "s"
-    arguments = ("--port", "0", "--unixsocket", str(socket), "--requirepass", "open-sesame", "--save", "")
-    server = subprocess.Popen([str(find_server()), *arguments], stdout=subprocess.DEVNULL, cwd=socket.parent)
-    end = time.monotonic() + 10
-    while not socket.exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    yield socket
-    server.kill()
-    server.wait()
 
 
 def test_redis_that_refuses_the_password(folder: Path, locked_redis: Path) -> None:

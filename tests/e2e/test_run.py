@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+import redis
 from e2e_run import MANIFEST, Running
 from PIL import Image
 
@@ -22,13 +23,15 @@ Start = Callable[..., Running]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, start: Start) -> tuple[Path, dict[str, Any]]:
-    """A run that ended by its budget, and the object it printed."""
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, start: Start, locked_redis: Path
+) -> tuple[Path, dict[str, Any]]:
+    """A run on a server with a password that ended by its budget, and the object it printed."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "demo.yaml").write_text(MANIFEST)
-    running = start(
-        folder, "run", "demo.yaml", "--out", "out", "--json", "--set", "seed=3", out=folder / "out"
-    )
+    redis = ("--set", f"redis.url=unix://{locked_redis}", "--set", "redis.passwordFrom.env=SECRET")
+    arguments = ("run", "demo.yaml", "--out", "out", "--json", "--set", "seed=3", *redis)
+    running = start(folder, *arguments, out=folder / "out", SECRET="open-sesame")
     seen: set[int] = set()
     while running.process.poll() is None:
         seen |= {p.pid for p in running.descendants()}
@@ -73,6 +76,16 @@ def test_what_a_run_leaves(finished: tuple[Path, dict[str, Any]]) -> None:
     assert "data:image/png" in page
 
 
+def test_a_run_leaves_neither_secrets_on_disk_nor_keys_in_a_server_of_the_user(
+    finished: tuple[Path, dict[str, Any]], locked_redis: Path
+) -> None:
+    out, _ = finished
+    written = [p for p in out.rglob("*") if p.is_file() and b"open-sesame" in p.read_bytes()]
+    assert written == []
+    with redis.Redis(unix_socket_path=str(locked_redis), password="open-sesame") as client:
+        assert client.keys("webgym:*") == []
+
+
 def test_every_episode_counts_once(finished: tuple[Path, dict[str, Any]]) -> None:
     out, _ = finished
     entries = list(read_json_lines(out / "episodes.jsonl"))
@@ -86,9 +99,8 @@ def test_every_episode_counts_once(finished: tuple[Path, dict[str, Any]]) -> Non
 
 def test_a_checkpoint_is_judged_again(finished: tuple[Path, dict[str, Any]], start: Start) -> None:
     out, _ = finished
-    running = start(
-        out.parent, "eval", "out", "--episodes", "10", "--seed", "9", "--json", "--quiet", out=out
-    )
+    arguments = ("eval", "out", "--episodes", "10", "--seed", "9", "--json", "--quiet")
+    running = start(out.parent, *arguments, out=out, SECRET="open-sesame")
     code, printed, err = running.end()
     assert code == 0, err
     result = json.loads(printed)
@@ -148,3 +160,14 @@ def test_a_run_lives_through_kills_and_can_be_resumed(tmp_path: Path, start: Sta
     while left := [p for p in everyone if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
         assert time.monotonic() < end, left
         time.sleep(0.05)
+
+    # Nothing good to resume from: one line, and the earlier results stay.
+    for state in (out / "checkpoints").glob("step-*/state.json"):
+        state.write_text(state.read_text()[:50])
+    summary = (out / "summary.json").read_bytes()
+    running = start(tmp_path, "run", "--out", "out", "--resume", "--quiet", out=out)
+    code, printed, err = running.end()
+    assert (code, printed) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert "damaged" in err
+    assert (out / "summary.json").read_bytes() == summary
