@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 __all__ = ["CpuSet"]
 
-PATTERN = r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$"
+PATTERN = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
 _MOST_CPUS = 8192  # the kernel's NR_CPUS limit
 
 

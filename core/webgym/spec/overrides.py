@@ -31,7 +31,8 @@ def parse_path(text: str) -> FieldPath:
     end = 0
     while end < len(text):
         match = _PART.match(text, end)
-        if match is None or (end > 0 and match[1] is not None and text[end] != "."):
+        starts_with_dot = text[end] == "."
+        if match is None or (match[1] is not None and starts_with_dot == (end == 0)):
             raise ValueError(f"{text[:60]!r} is no path such as learner.batchSize or task[0].weight")
         name, index, double, single = match.groups()
         parts.append(int(index) if index is not None else name or double or single)
@@ -65,14 +66,10 @@ def apply_override(source: Source, option: str) -> None:
         return  # validation says what is wrong with such a document
 
     path = _bridge_task_forms(source.data, path, fail)
+    _check_path(path, fail)
     holder: Any = source.data
-    shape = shape_of(())
     for position, part in enumerate(path):
         above, here = path[:position], path[: position + 1]
-        assert shape is not None
-        shape = step(shape, part)
-        if shape is None:
-            raise fail(_no_such(above, part), above if isinstance(part, int) else here)
         obstacle = _make_room(holder, part)
         if obstacle:
             raise fail(obstacle, above)
@@ -84,6 +81,17 @@ def apply_override(source: Source, option: str) -> None:
             holder[part] = [] if isinstance(path[position + 1], int) else {}
             source.options[here] = written
         holder = holder[part]
+
+
+def _check_path(path: FieldPath, fail: _Fail) -> None:
+    """See that the spec has a field of this path, before anything is changed for it."""
+    shape = shape_of(())
+    for position, part in enumerate(path):
+        assert shape is not None
+        shape = step(shape, part)
+        if shape is None:
+            above = path[:position]
+            raise fail(_no_such(above, part), above if isinstance(part, int) else path[: position + 1])
 
 
 def _no_such(above: FieldPath, part: str | int) -> str:

@@ -15,7 +15,8 @@ from pydantic_core import PydanticCustomError, core_schema
 
 __all__ = ["BytesQuantity", "CpuQuantity", "Quantity", "QuantityBounds"]
 
-_GRAMMAR = r"(\d{1,18}|\d{1,18}\.\d{0,9}|\.\d{1,9})(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?\d{1,2})?"
+_NUMBER = r"[0-9]{1,19}|[0-9]{1,19}\.[0-9]{0,9}|\.[0-9]{1,9}"
+_GRAMMAR = rf"({_NUMBER})(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{{1,2}})?"
 PATTERN = f"^{_GRAMMAR}$"
 _PARSE = re.compile(_GRAMMAR)
 

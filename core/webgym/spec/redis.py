@@ -15,7 +15,7 @@ from webgym.spec.secrets import PasswordSource, has_url_credentials
 
 __all__ = ["Redis", "RedisTls"]
 
-_URL = r"^(rediss?://[^/?#@\s]+(/\d{1,5})?|unix:///[^?#@\s]+)$"
+_URL = r"^(rediss?://[^/?#@\s]+(/[0-9]{1,5})?|unix:///[^?#@\s]+)$"
 
 
 def _redis_url(url: str) -> str:
