@@ -26,6 +26,7 @@ __all__ = [
     "TaskCheck",
     "dump_manifest",
     "load_manifest",
+    "manifest_data",
     "parse_manifest",
 ]
 
@@ -88,7 +89,17 @@ def dump_manifest(manifest: RunManifest) -> str:
     Secrets are held by reference, so there is none to leave out; a password in a URL inside an annotation,
     the one place where it is not refused, is written as ``***``.
     """
-    return dump_yaml(_redacted(manifest.model_dump(mode="json", by_alias=True, exclude_none=True)))
+    return dump_yaml(_redacted(manifest_data(manifest)))
+
+
+def manifest_data(manifest: RunManifest) -> dict[str, Any]:
+    """The manifest as plain data with every default filled in, and without the fields that have no value."""
+    data = manifest.model_dump(mode="json", by_alias=True, exclude_none=True)
+    # What is absent elsewhere is a value inside the parameters of a task.
+    tasks = data["spec"]["task"]
+    for written, task in zip(tasks if isinstance(tasks, list) else [tasks], manifest.spec.tasks, strict=True):
+        written["params"] = dict(task.params)
+    return data
 
 
 def _redacted(value: Any) -> Any:

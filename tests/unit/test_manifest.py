@@ -165,7 +165,7 @@ def test_what_may_be_a_password_is_never_shown(written: str) -> None:
             GOOD.replace("name: a", "name: " + "a" * 51),
             "run.yaml:4: metadata.name: is longer than 50 characters",
         ),
-        ("x: " + "[" * 1000, "run.yaml: is nested deeper than 64 levels"),
+        ("x: " + "[" * 1000 + "]" * 1000, "run.yaml: is nested deeper than 64 levels"),
         ("a: &a [*a]", "run.yaml: is nested deeper than 64 levels, or an alias holds itself"),
         ("a: \x07", "run.yaml: is not YAML"),
     ],

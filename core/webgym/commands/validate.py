@@ -39,7 +39,7 @@ class ValidateCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Validate; exit code 2 when something is wrong."""
-        from webgym.manifest import InvalidManifest, dump_manifest, load_manifest
+        from webgym.manifest import InvalidManifest, dump_manifest, load_manifest, manifest_data
         from webgym.tasks import installed_task_check
 
         task_check = installed_task_check()
@@ -56,7 +56,7 @@ class ValidateCommand:
                     print(line, file=sys.stderr)
             return int(ExitCode.USAGE)
         if args.json:
-            resolved = manifest.model_dump(mode="json", by_alias=True, exclude_none=True)
+            resolved = manifest_data(manifest)
             print(json.dumps({"valid": True, "problems": [], "manifest": resolved}, indent=2))
         elif args.resolved:
             print(dump_manifest(manifest), end="")

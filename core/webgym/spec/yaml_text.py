@@ -23,7 +23,7 @@ class _Representer(SafeRepresenter):
         return True
 
     def text(self, text: str) -> ScalarNode:
-        plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT
+        plain = _PLAIN.fullmatch(text) and text.isprintable() and text.lower() not in _NOT_TEXT
         block = "\n" in text and all(line.isprintable() and line == line.strip() for line in text.split("\n"))
         style = "|" if block else None if plain else '"'
         node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
