@@ -121,7 +121,6 @@ class Trainer:
         self._next_count = 0.0
         self._next_checkpoint = time.monotonic() + spec.learner.checkpoint.interval_seconds
         self._published_at = parts.dqn.updates
-        self._queued = 0
         self._validate_credit = 0.0
         self._round_checkpoint: dict[int, int] = {}
         self._passed: Verdict | None = None
@@ -205,7 +204,6 @@ class Trainer:
 
     def _count(self, summary: EpisodeSummary) -> None:
         counters = self.parts.counters
-        self._queued -= 1
         if summary.outcome == "fault":
             counters.faults += 1
         if summary.purpose == "train":
@@ -233,11 +231,11 @@ class Trainer:
                 self.parts.checkpoints.mark(step, verdict.lower)
             except CheckpointError as error:
                 logger.warning("%s", error)
-        if verdict.passed:
+        if verdict.passed and self.parts.spec.stop.success is not None:
             self._passed = verdict
-        else:
-            self.parts.inbox.cancel("validate")
-            self.parts.inbox.unpin(verdict.version)
+            return
+        self.parts.inbox.cancel("validate")
+        self.parts.inbox.unpin(verdict.version)
 
     # --- episodes out --------------------------------------------------------------------------------------------
 

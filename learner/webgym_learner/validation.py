@@ -2,7 +2,8 @@
 
 A trickle of greedy episodes with the newest parameters draws the learning curve and tells when a verdict is worth
 having. The verdict itself is a round: ``window`` episodes, all with one pinned version, so that it judges one set of
-weights and not a moving target. A round that cannot pass any more is given up at once.
+weights and not a moving target. A round that cannot pass any more is given up at once. Without a target rounds still
+find the best weights of the run, ever more seldom, and never end it.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Validation:
     """Collects greedy results and says when to start a round, and how it ended.
 
     Args:
-        target: success rate to reach; None never starts a round.
+        target: success rate to reach; None judges by all episodes succeeding.
         window: episodes of a round.
-        pause: updates between two rounds.
+        pause: updates between two rounds; doubled after each round that passed.
     """
 
     def __init__(self, target: float | None, window: int, pause: int = 100) -> None:
-        self._target = target
+        self._target = 1.0 if target is None else target
         self._window = window
         self._pause = pause
         self._trickle = SuccessWindow(min(_TRICKLE, window))
@@ -74,7 +75,7 @@ class Validation:
 
     def wants_round(self, updates: int) -> bool:
         """Whether a verdict on the present weights is worth its episodes."""
-        if self._target is None or self.round is not None or updates < self._next_at:
+        if self.round is not None or updates < self._next_at:
             return False
         rate = self._trickle.rate
         return self._trickle.full and rate is not None and rate >= self._target - _SLACK
@@ -93,16 +94,17 @@ class Validation:
         current.episodes.discard(episode)
         current.trials += 1
         current.successes += success
-        assert self._target is not None
         allowed = int((1.0 - self._target) * current.size + 1e-9)
         failed = current.failures > allowed
         if not failed and current.episodes:
             return None
         verdict = Verdict(current.version, current.successes, current.trials, not failed)
         self.round = None
-        self._next_at = updates + self._pause
         if failed:
             self._trickle.clear()
+        else:
+            self._pause *= 2
+        self._next_at = updates + self._pause
         if self.best is None or verdict.lower >= self.best.lower:
             self.best = verdict
         return verdict

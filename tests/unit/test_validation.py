@@ -18,10 +18,21 @@ def test_a_round_needs_a_full_trickle_near_the_target() -> None:
     assert not validation.wants_round(0)
 
 
-def test_without_a_target_there_is_no_round() -> None:
-    validation = Validation(target=None, window=10)
+def test_without_a_target_rounds_look_for_the_best_ever_more_seldom() -> None:
+    validation = Validation(target=None, window=2, pause=100)
     trickle(validation, [True] * 20)
-    assert not validation.wants_round(10**6)
+    starts = []
+    for updates in range(0, 2000, 50):
+        if validation.wants_round(updates):
+            starts.append(updates)
+            validation.start(updates, ["a", "b"])
+            validation.add("a", True, updates)
+            verdict = validation.add("b", True, updates)
+            assert verdict is not None
+            assert verdict.passed
+    assert starts == [0, 200, 600, 1400]
+    assert validation.best is not None
+    assert validation.best.version == 1400
 
 
 def test_a_round_passes_when_enough_of_all_its_episodes_succeed() -> None:

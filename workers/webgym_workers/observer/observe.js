@@ -156,6 +156,18 @@
     (Math.max(r.left, 0) + Math.min(r.right, innerWidth)) / 2,
     (Math.max(r.top, 0) + Math.min(r.bottom, innerHeight)) / 2,
   ];
+  // Tried in turn: another element may cover the middle of one that can be clicked well enough beside it.
+  const SPOTS = [[0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8], [0.1, 0.15], [0.9, 0.15], [0.1, 0.85], [0.9, 0.85]];
+  const hitPoint = (el, r) => {
+    if (r.width <= 0 || r.height <= 0 || !inView(r)) return null;
+    const [x, y] = middle(r);
+    if (owns(el, x, y)) return { x, y };
+    for (const [fx, fy] of SPOTS) {
+      const px = r.left + r.width * fx, py = r.top + r.height * fy;
+      if (px >= 0 && py >= 0 && px < innerWidth && py < innerHeight && owns(el, px, py)) return { x: px, y: py };
+    }
+    return null;
+  };
   const clipped = (el) => {
     const r = el.getBoundingClientRect();
     for (let p = el.parentElement; p && p !== document.documentElement; p = p.parentElement) {
@@ -270,7 +282,7 @@
       const target = targetPoints.get(n.id) || el;
       const r = target === el ? n.rect : target.getBoundingClientRect();
       if (!inView(r)) flags |= FLAG.offscreen;
-      else if (owns(el, ...middle(r))) flags |= FLAG.hit;
+      else if (hitPoint(el, r)) flags |= FLAG.hit;
       else if (clipped(el)) flags |= FLAG.offscreen;
       let value = null, options = null;
       if (tag === 'select') {
@@ -303,19 +315,7 @@
     if (!el) return { error: 'gone' };
     let target = targetPoints.get(id);
     if (!target || !target.isConnected) target = el;
-    const attempt = () => {
-      const r = target.getBoundingClientRect();
-      if (r.width <= 0 || r.height <= 0) return null;
-      if (inView(r)) {
-        const [x, y] = middle(r);
-        if (owns(el, x, y)) return { x, y };
-        for (const [fx, fy] of [[0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8], [0.05, 0.5]]) {
-          const px = r.left + r.width * fx, py = r.top + r.height * fy;
-          if (px >= 0 && py >= 0 && px < innerWidth && py < innerHeight && owns(el, px, py)) return { x: px, y: py };
-        }
-      }
-      return null;
-    };
+    const attempt = () => hitPoint(el, target.getBoundingClientRect());
     const found = attempt();
     if (found) return found;
     target.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
