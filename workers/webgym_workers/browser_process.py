@@ -35,10 +35,11 @@ __all__ = ["BrowserProcess", "Seating", "main"]
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
+_MOST_TASK_ERRORS = 3
+"""Errors of a task's own code after which a process that has not finished a single episode gives up."""
 _HEARTBEAT_SECONDS = 1.0
-_SHORTEST_WAIT = 0.005
-_LONGEST_WAIT = 0.1
-"""Bounds of the wait between two looks at an empty queue; it doubles in between."""
+_LEASE_WAIT = 0.5
+"""Seconds to wait for an episode before looking whether a drain was asked for."""
 
 
 class Seating:
@@ -113,6 +114,7 @@ class BrowserProcess:
             for i in range(seating.count)
         ]
         self._stopping = asyncio.Event()
+        self._task_errors = 0
 
     async def run(self) -> int:
         """Act until a drain; returns the exit code.
@@ -153,25 +155,24 @@ class BrowserProcess:
             try:
                 await actor.run_episode(task)
             except TaskError as error:
+                # Anybody's code: an episode that it fails on now and then is given up, but one that it always fails on
+                # ends the run with the reason.
                 await self._queue.fail(task.episode, task.attempt, str(error), "agent", final=True)
+                self._task_errors += 1
+                logger.warning("%s", error, extra={"episode": task.episode})
+                if self._task_errors >= _MOST_TASK_ERRORS and not any(
+                    a.counters.episodes for a in self._actors
+                ):
+                    raise
 
     async def _lease(self) -> EpisodeTask | None:
         """The next episode; None once a drain is asked for."""
-        wait = _SHORTEST_WAIT
         while not self._stopping.is_set():
-            tasks = await self._queue.lease(self._name, 1, LEASE_SECONDS)
+            # Not to be cancelled: what was leased in that moment would be nobody's until its lease runs out.
+            tasks = await self._queue.lease(self._name, 1, LEASE_SECONDS, wait_seconds=_LEASE_WAIT)
             if tasks:
                 return tasks[0]
-            await self._pause(wait)
-            wait = min(_LONGEST_WAIT, wait * 2)
         return None
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not beyond a drain."""
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return
 
     async def _until_stopping(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from webgym.errors import TaskError
 from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
 from webgym_workers.actions import is_valid, perform
 from webgym_workers.observer.features import View, build_view
+from webgym_workers.observer.frame import frame_of
 from webgym_workers.observer.instruction import Instruction
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from webgym_workers.browser.page import Page
 
 __all__ = ["Episode", "Step", "init_scripts"]
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ class Episode:
         self._budget = settle_budget
         self._navigation_timeout = navigation_timeout
         self._read = (
-            f"(() => {{ const probe = ({task.probe}); return {{probe, page: {observe_expression(task.exclude)}}}; }})()"
+            f"(() => {{ let probe = null; try {{ probe = ({task.probe}); }} catch {{}}"
+            f" return {{probe, page: {observe_expression(task.exclude)}}}; }})()"
         )
         self._loaded: str | None = None
         self._memory = EpisodeMemory(task.max_steps)
@@ -94,18 +102,18 @@ class Episode:
 
         Raises:
             BrowserFault: the page, or its browser, broke; the page must be replaced.
+            TaskError: the task's own code raised.
         """
-        start = self.task.start_page(seed)
-        if self._loaded != start or self._memory.navigations:
-            self._loaded = None
-            await self.page.navigate(start, timeout=self._navigation_timeout)
-        dealt = await self.page.evaluate(self.task.setup(seed))
+        start = self._ask("start_page", self.task.start_page, seed)
+        if self._loaded != start or self._memory.navigations or not self.task.resets_in_page:
+            await self._load(start)
+        dealt = await self.page.evaluate(self._ask("setup", self.task.setup, seed))
         self._loaded = start
-        goal = self.task.goal(seed)
         if isinstance(dealt, dict) and isinstance(dealt.get("goal"), str):
             goal = Goal(dealt["goal"], tuple(str(e) for e in dealt.get("emphasised") or ()))
-        elif isinstance(goal, str):
-            goal = Goal(goal)
+        else:
+            said = self._ask("goal", self.task.goal, seed)
+            goal = Goal(said) if isinstance(said, str) else said
         self._instruction = Instruction(goal.text, goal.emphasised)
         self._memory = EpisodeMemory(max_steps or self.task.max_steps)
         self._url = ""
@@ -142,13 +150,44 @@ class Episode:
     async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
         read = await self.page.evaluate_settled(self._read, self._budget)
         snapshot = PageSnapshot.parse(read.value["page"])
-        outcome = self.task.judge(read.value["probe"])
+        outcome = self._ask("judge", self.task.judge, read.value["probe"])
         memory = self._memory
         memory.unsettled = not read.settled
         url = snapshot.url.partition("#")[0]
         if self._url and url != self._url:
             memory.navigations += -1 if went_back and memory.navigations else 1
         self._url = url
-        return build_view(snapshot, self._instruction, memory, self._schema), outcome
+        view = build_view(snapshot, self._instruction, memory, self._schema)
+        if self._schema.frame is not None:
+            view.observation["frame"] = frame_of(await self.page.screenshot(), self._schema.frame)
+        return view, outcome
 
+    async def _load(self, start: str) -> None:
+        """The start page, as a browser would show it that was never there."""
+        self._loaded = None
+        if self._url.startswith(("http:", "https:")):
+            origin = "/".join(self._url.split("/", 3)[:3])
+            await self.page.session.call("Network.clearBrowserCookies")
+            await self.page.session.call(
+                "Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"}
+            )
+        if "#" in start:
+            # Going to an address with a fragment from the same address would only scroll.
+            await self.page.navigate("about:blank", timeout=self._navigation_timeout)
+        await self.page.navigate(start, timeout=self._navigation_timeout)
 
+    def _ask(self, method: str, call: Callable[[A], R], argument: A) -> R:
+        """Call a method of the task, which is anybody's code.
+
+        Raises:
+            TaskError: it raised; one line with the place.
+        """
+        try:
+            return call(argument)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            name = type(self.task).__name__
+            raise TaskError(
+                f"{name}.{method}({argument!r:.80}) raised {type(error).__name__}: {error}"
+                f" ({frame.filename}, line {frame.lineno})"
+            ) from error

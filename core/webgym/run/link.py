@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from webgym.broker import BrokerConfig, broker_errors, check, connect_async
 from webgym.connection import broker_config
 from webgym.embedded import EmbeddedBroker
-from webgym.errors import BrokerError
+from webgym.errors import BrokerError, ExitCode
 from webgym.keys import Keys
 from webgym.run.snapshot import Snapshot, parse_snapshot
 
@@ -113,10 +113,18 @@ def open_link(redis: Redis, uid: str) -> RedisLink:
         uid: the run's identity.
 
     Raises:
-        BrokerError: no server can be started or reached, or it refuses us.
+        BrokerError: no server can be started or reached, or it refuses us. Its exit code is FAILURE, not BROKER_LOST:
+            nothing was lost that was there before.
         UsageError: the password's source or a certificate is missing.
     """
-    keys = Keys(uid)
+    try:
+        return _open_link(redis, Keys(uid))
+    except BrokerError as error:
+        error.exit_code = ExitCode.FAILURE
+        raise
+
+
+def _open_link(redis: Redis, keys: Keys) -> RedisLink:
     if redis.url is not None:
         config = broker_config(redis)
         began = time.monotonic()

@@ -42,6 +42,14 @@ def check_local(spec: RunSpec) -> None:
         raise UsageError("spec.suspend is true: nothing would run; add --set suspend=false")
     if spec.workers.replicas < 1:
         raise UsageError("spec.workers.replicas is 0: nobody would act; add --set workers.replicas=1")
+    for absent, field in (
+        (spec.mode != "Asynchronous", f"mode {spec.mode}"),
+        (spec.learner.replicas > 1, "learner.replicas above 1"),
+        (spec.browser.egress != "Public", f"browser.egress {spec.browser.egress}"),
+    ):
+        if absent:
+            # Better refused than silently something else.
+            raise UsageError(f"spec.{field} is not built yet; leave it out")
 
 
 def incompatible(old: RunManifest, new: RunManifest) -> list[str]:

@@ -63,6 +63,7 @@ class MiniWobTask(Task):
     viewport: ClassVar[tuple[int, int]] = (320, 320)
     exclude: ClassVar[str] = "#query, #reward-display, #click-canvas, #sync-task-cover"
     probe: ClassVar[str] = _PROBE
+    resets_in_page: ClassVar[bool] = True
 
     def __init__(self, page: str) -> None:
         self._page = _pages() / f"{page}.html"

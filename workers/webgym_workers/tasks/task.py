@@ -51,7 +51,11 @@ class Task(ABC):
     exclude: ClassVar[str] = ""
     """CSS selector of elements that the agent must not see (a scoreboard, the printed instruction)."""
     probe: ClassVar[str] = "null"
-    """JavaScript expression, evaluated after each step in the same round trip; its JSON goes to :meth:`judge`."""
+    """JavaScript expression, evaluated after each step in the same round trip; its JSON goes to :meth:`judge`, or None
+    where it throws (the agent has left for a page that knows nothing of it)."""
+    resets_in_page: ClassVar[bool] = False
+    """Whether :meth:`setup` deals an episode also on a page that was played on. Otherwise the page is loaded anew for
+    each episode, its cookies and storage cleared."""
 
     @abstractmethod
     def start_page(self, seed: int) -> str:
@@ -69,7 +73,6 @@ class Task(ABC):
         """JavaScript run once the page has loaded, to deal the episode of this seed.
 
         When it returns an object ``{goal, emphasised}``, that is the episode's goal; otherwise :meth:`goal` is.
-        A page that can deal episode after episode without being loaded again keeps one :meth:`start_page`.
         """
         return "null"
 
