@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,10 +17,12 @@ from typing import IO, Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from webgym.errors import UsageError
 
-__all__ = ["LAST_WORD_BYTES", "TelemetryServer", "configure_logging", "last_word", "log_context"]
+__all__ = ["LAST_WORD_BYTES", "Numbers", "TelemetryServer", "configure_logging", "last_word", "log_context"]
 
 LAST_WORD_BYTES = 4096
 """Kubernetes shows no more of a termination message."""
@@ -102,6 +104,32 @@ def configure_logging(
     handler.setFormatter(TextFormatter(worker) if text else JsonFormatter(run=run, worker=worker))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(True)
+
+
+class Numbers(Collector):
+    """A program's latest figures as Prometheus gauges ``webgym_<name>``; None and texts are left out.
+
+    Args:
+        labels: on every gauge, such as the run and the program.
+        registry: where it is registered.
+    """
+
+    def __init__(self, labels: Mapping[str, str], registry: CollectorRegistry = REGISTRY) -> None:
+        self._labels = dict(labels)
+        # Replaced as a whole and never changed: a scrape in another thread sees one moment.
+        self._numbers: dict[str, float] = {}
+        registry.register(self)
+
+    def set(self, numbers: Mapping[str, Any]) -> None:
+        """Take over new figures."""
+        self._numbers = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures as gauges."""
+        for name, value in self._numbers.items():
+            gauge = GaugeMetricFamily(f"webgym_{name}", name.replace("_", " "), labels=list(self._labels))
+            gauge.add_metric(list(self._labels.values()), value)
+            yield gauge
 
 
 class TelemetryServer:

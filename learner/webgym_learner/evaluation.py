@@ -84,7 +84,9 @@ class Evaluation:
         while owner and not drained():
             now = time.monotonic()
             if now >= deadline:
-                logger.warning("%d of %d evaluation episodes did not finish in %g s", len(owner), total, seconds)
+                logger.warning(
+                    "%d of %d evaluation episodes did not finish in %g s", len(owner), total, seconds
+                )
                 break
             self._inbox.experience(block_ms=20)  # what was on its way when training ended
             for summary in self._inbox.results():

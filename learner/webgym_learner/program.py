@@ -45,6 +45,7 @@ class LearnerProgram:
         from webgym.connection import broker_config
         from webgym.keys import Keys
         from webgym.schema import observation_schema
+        from webgym.telemetry import Numbers
         from webgym_learner.checkpoint import CheckpointStore
         from webgym_learner.recorder import EpisodeLedger, MetricsRecorder
 
@@ -58,7 +59,8 @@ class LearnerProgram:
             context.out / "checkpoints", self._schema.hash, self._spec.learner.checkpoint.keep
         )
         self._ledger = EpisodeLedger(context.out / "episodes.jsonl")
-        self._recorder = MetricsRecorder(context.out, self._client, self._keys.progress)
+        numbers = Numbers({"run": context.run_uid, "program": context.id})
+        self._recorder = MetricsRecorder(context.out, self._client, self._keys.progress, numbers)
         self._alive_at = time.monotonic()
 
     # --- the whole ------------------------------------------------------------------------------------------------
@@ -76,6 +78,11 @@ class LearnerProgram:
 
         saved = self._saved(resume)
         parts = self._parts(saved)
+        phase, earlier_reason = self._phase_now()
+        if saved is not None and phase == "evaluate":
+            # An earlier life of this learner had finished training; what is missing is the verdict.
+            self._verdict_after(parts, earlier_reason)
+            return 0
         self._phase("train")
         trainer = Trainer(parts)
         baseline = self._untrained(trainer, saved)
@@ -102,6 +109,20 @@ class LearnerProgram:
         self._phase("done", reason.value)
         self._close()
         return 0
+
+    def _verdict_after(self, parts: TrainerParts, reason: str) -> None:
+        import numpy as np
+
+        from webgym_learner.trainer import StopReason
+
+        found = self._checkpoint("best" if reason == StopReason.SUCCESS else "latest")
+        weights = {name: np.asarray(a) for name, a in found.arrays["acting"].items()}
+        baseline = self._initial_weights() if self._spec.evaluation.baseline else None
+        self._evaluate(
+            parts, weights, baseline, str(found.path), self._context.out / "evaluation.json", reason
+        )
+        self._phase("done", reason)
+        self._close()
 
     def evaluate(self, checkpoint: str, episodes: int | None, seed: int | None, target: Path) -> int:
         """Evaluate a checkpoint; returns the exit code.
@@ -157,6 +178,7 @@ class LearnerProgram:
         import torch
 
         from webgym_learner.dqn import DQN, DQNConfig
+        from webgym_learner.heap import keep_freed_memory
         from webgym_learner.inbox import Inbox
         from webgym_learner.replay import PrioritizedReplay
         from webgym_learner.schedule import EpisodeSchedule
@@ -166,6 +188,7 @@ class LearnerProgram:
         spec, learner = self._spec, self._spec.learner
         seed = spec.seed if seed is None else seed
         torch.set_num_threads(learner.threads or 1)
+        keep_freed_memory()
         torch.manual_seed(seed)
         network = PolicyNetwork(self._schema, spec.policy.hidden_size, learner.dueling, seed=seed)
         config = DQNConfig(
@@ -233,14 +256,14 @@ class LearnerProgram:
         """The weights that training began with, for the baseline."""
         if not self._spec.evaluation.baseline:
             return None
-        if saved is None:
-            return trainer.initial
+        return trainer.initial if saved is None else self._initial_weights()
+
+    def _initial_weights(self) -> dict[str, NDArray[np.float32]]:
         from webgym_policy.network import PolicyNetwork, parameters_of
 
         spec = self._spec
-        return parameters_of(
-            PolicyNetwork(self._schema, spec.policy.hidden_size, spec.learner.dueling, seed=spec.seed)
-        )
+        network = PolicyNetwork(self._schema, spec.policy.hidden_size, spec.learner.dueling, seed=spec.seed)
+        return parameters_of(network)
 
     # --- evaluation ----------------------------------------------------------------------------------------------
 
@@ -315,6 +338,11 @@ class LearnerProgram:
         self._client.hset(
             self._keys.control, mapping={"phase": json.dumps(phase), "reason": json.dumps(reason)}
         )
+
+    def _phase_now(self) -> tuple[str, str]:
+        """Phase of the run and its reason, as an earlier life of this learner left them."""
+        phase, reason = self._client.hmget(self._keys.control, ["phase", "reason"])
+        return str(json.loads(phase)) if phase else "", str(json.loads(reason)) if reason else ""
 
     def _drained(self) -> bool:
         self._alive_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a run leaves behind while it trains: the ledger of episodes, metrics lines, TensorBoard scalars, live progress."""
+"""What a run leaves behind while it trains: the ledger of episodes, metrics, TensorBoard scalars, live progress."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from webgym.protocol import EpisodeSummary
 from webgym.rundir import JsonLinesWriter
+from webgym.telemetry import Numbers
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -80,9 +81,11 @@ class MetricsRecorder:
         out: the run directory.
         client: the run's Redis.
         progress_key: hash for the live view.
+        numbers: what ``/metrics`` shows.
     """
 
-    def __init__(self, out: Path, client: Redis, progress_key: str) -> None:
+    def __init__(self, out: Path, client: Redis, progress_key: str, numbers: Numbers) -> None:
+        self._numbers = numbers
         self._writer = JsonLinesWriter(out / "metrics.jsonl")
         self._board_folder = out / "tensorboard"
         self._board: SummaryWriter | None = None
@@ -92,6 +95,7 @@ class MetricsRecorder:
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Store one line; ``steps`` is the x-axis of TensorBoard."""
         self._writer.write(metrics)
+        self._numbers.set(metrics)
         self.progress(metrics)
         if self._board is None:
             # Imported late: it takes a second that the first gradient step need not wait for.
@@ -100,7 +104,11 @@ class MetricsRecorder:
             self._board = SummaryWriter(str(self._board_folder))
         step = int(metrics.get("steps") or 0)
         for name, value in metrics.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("time", "steps"):
+            if (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and name not in ("time", "steps")
+            ):
                 self._board.add_scalar(name, value, step)
 
     def progress(self, numbers: Mapping[str, Any]) -> None:

@@ -75,7 +75,7 @@ class EpisodeSchedule:
         ]
 
     def _task(self, purpose: str, index: int, version: int, record: bool, label: str) -> EpisodeTask:
-        # Tasks are drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
+        # Drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
         position = (0.5 + index * 0.6180339887498949) % 1.0
         task = self.tasks[
             min(int(np.searchsorted(self._shares, position, side="right")), len(self.tasks) - 1)

@@ -222,9 +222,7 @@ class Trainer:
                 self._judge(verdict)
 
     def _judge(self, verdict: Verdict) -> None:
-        logger.info(
-            "validation of version %d: %d of %d", verdict.version, verdict.successes, verdict.trials
-        )
+        logger.info("validation of version %d: %d of %d", verdict.version, verdict.successes, verdict.trials)
         step = self._round_checkpoint.pop(verdict.version, None)
         if step is not None:
             try:
@@ -262,7 +260,9 @@ class Trainer:
     def _start_round(self) -> None:
         version = self.publish(pinned=True)
         self._round_checkpoint[version] = self.checkpoint()
-        tasks = self.parts.schedule.deal("validate", self.parts.spec.stop.window, version=version, label="-round")
+        tasks = self.parts.schedule.deal(
+            "validate", self.parts.spec.stop.window, version=version, label="-round"
+        )
         self.validation.start(version, [t.episode for t in tasks])
         self.parts.inbox.deal(tasks, self.parts.schedule.state())
 
@@ -279,7 +279,9 @@ class Trainer:
         parts = self.parts
         learner = parts.spec.learner
         if self._learning_from_steps is None:
-            if len(parts.replay) < max(learner.replay.min_transitions, parts.spec.policy.exploration.warmup_steps):
+            if len(parts.replay) < max(
+                learner.replay.min_transitions, parts.spec.policy.exploration.warmup_steps
+            ):
                 return False
             self._learning_from_steps = self._steps_before
         steps = max(parts.counters.steps, parts.counters.transitions) - self._learning_from_steps
@@ -334,7 +336,12 @@ class Trainer:
             return present, "latest"
         curve = self.validation.curve
         rate = curve.rate
-        if self._passed is None and rate is not None and len(curve) >= 20 and rate >= best.successes / best.trials:
+        if (
+            self._passed is None
+            and rate is not None
+            and len(curve) >= 20
+            and rate >= best.successes / best.trials
+        ):
             return present, "latest"
         try:
             arrays = self.parts.checkpoints.best(groups=["acting"]).arrays["acting"]
@@ -377,7 +384,9 @@ class Trainer:
             "grad_norm": None if last is None else last.grad_norm,
             "staleness": round(self._mean_staleness, 2),
             "replay_size": len(parts.replay),
-            "replay_ratio": round((parts.dqn.updates - self._started_updates) / steps, 3) if steps > 0 else None,
+            "replay_ratio": round((parts.dqn.updates - self._started_updates) / steps, 3)
+            if steps > 0
+            else None,
             "stale_dropped": counters.stale,
             "faults": counters.faults,
             "time_left": None if left is None else round(left, 1),

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from webgym.errors import ExitCode, RunError
@@ -50,6 +51,7 @@ class Worker:
         self._processes = [self._inference(browsers)]
         first_actor = _ordinal(context.id) * browsers
         first = 0
+        self._actor_names: list[str] = []
         for (_, ours), count in zip(self._channels, groups, strict=True):
             arguments = {
                 "memory-fd": self._memory,
@@ -63,6 +65,7 @@ class Worker:
             argv = [f"--{name}={value}" for name, value in arguments.items()]
             fds = (self._memory, ours.fileno())
             self._processes.append(self._process("actor", "webgym_workers.browser_process", argv, fds, first))
+            self._actor_names.append(f"{context.id}.{first}")
             first += count
 
     def _inference(self, browsers: int) -> ManagedProcess:
@@ -136,10 +139,12 @@ class Worker:
         from webgym.connection import broker_config
         from webgym.errors import BrokerError
         from webgym.keys import Keys
+        from webgym.telemetry import Numbers
 
         config = broker_config(self._context.manifest.spec.redis, self._context.redis_url)
         client = connect_async(config)
         key = Keys(self._context.run_uid).members
+        numbers = Numbers({"run": self._context.run_uid, "program": self._context.id})
         while True:
             figures: dict[str, Any] = {
                 "role": "worker",
@@ -150,6 +155,8 @@ class Worker:
             }
             try:
                 await client.hset(key, self._context.id, json.dumps(figures))
+                actors = await client.hmget(key, self._actor_names)
+                numbers.set(total_figures(actors) | {f"restarts_{k}": v for k, v in self._restarts.items()})
             except (BrokerError, OSError) as error:
                 logger.debug("heartbeat not sent: %s", error)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
@@ -158,6 +165,16 @@ class Worker:
         """Why ``/healthz`` should fail, or None."""
         down = [p.name for p in self._processes if not p.running]
         return f"not running: {', '.join(down)}" if down else None
+
+
+def total_figures(reports: Iterable[bytes | str | None]) -> dict[str, float]:
+    """Sums of the figures that the browser processes reported, texts and times left out."""
+    totals: dict[str, float] = {}
+    for report in reports:
+        for name, value in (json.loads(report) if report else {}).items():
+            if isinstance(value, int | float) and name not in ("pid", "time", "version"):
+                totals[name] = totals.get(name, 0.0) + value
+    return totals
 
 
 def _ordinal(name: str) -> int:
