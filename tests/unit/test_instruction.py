@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webgym_workers.observer.instruction import Instruction, attribute_words
+from webgym_workers.observer.instruction import Instruction, akin, attribute_words
 
 
 def test_spans_are_found_in_order_and_told_apart_by_case() -> None:
@@ -81,3 +81,17 @@ def test_no_text_breaks_it(text: str, other: str) -> None:
     candidates = instruction.candidates(8)
     assert len(candidates) <= 8
     assert len(set(candidates)) == len(candidates)
+
+
+@pytest.mark.parametrize(
+    ("some", "others", "expected"),
+    [
+        ({"director"}, {"directed", "by"}, True),
+        ({"year"}, {"from", "year"}, True),
+        ({"year"}, {"years"}, False),
+        ({"genre"}, {"search", "for"}, False),
+        ({"pass"}, {"passport"}, False),
+    ],
+)
+def test_akin_words_share_a_stem(some: set[str], others: set[str], expected: bool) -> None:
+    assert akin(some, frozenset(others)) is expected

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from webgym.schema import GLOBAL_KINDS, NODE_KINDS, TEXT_KINDS, ActionKind, Observation, Schema
 from webgym_workers.observer.colors import color_name
-from webgym_workers.observer.instruction import Instruction, words
+from webgym_workers.observer.instruction import Instruction, akin, words
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import Node, NodeFlag, PageSnapshot
 
@@ -173,9 +173,9 @@ def _fill_pairs(
             if text in held:
                 pair[i, j, 0] = 1.0
             before, after = around[j]
-            if label & before:
+            if akin(label, before):
                 pair[i, j, 1] = 1.0
-            elif label & after:
+            elif akin(label, after):
                 pair[i, j, 1] = 0.5
             if rank.get(i) == j:
                 pair[i, j, 2] = 1.0

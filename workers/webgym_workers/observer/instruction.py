@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-__all__ = ["Instruction", "Match", "attribute_words", "words"]
+__all__ = ["Instruction", "Match", "akin", "attribute_words", "words"]
 
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*", re.UNICODE)
+_STEM = 5
+"""Letters that two forms of a word share at least."""
 _PUNCTUATION = ".,;:!?()[]\"'“”«»"
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|[\W_]+|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
 
@@ -43,6 +46,14 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
 def words(text: str) -> tuple[str, ...]:
     """The words of a text, lower-cased, punctuation gone."""
     return tuple(w.lower() for w in _WORD.findall(text))
+
+
+def akin(some: Iterable[str], others: frozenset[str]) -> bool:
+    """Whether a word of the one is a word of the other, or begins like one: "directed by" is about the "Director"."""
+    return any(
+        word in others or (len(word) >= _STEM and any(other.startswith(word[:_STEM]) for other in others))
+        for word in some
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -20,8 +20,8 @@ _F = {name: column for column, name in enumerate(NODE_FEATURES)}
 
 _OF_KIND = {
     ActionKind.CLICK: 4.0,
-    ActionKind.TYPE: 4.0,
-    ActionKind.SELECT_OPTION: 4.0,
+    ActionKind.TYPE: 6.0,
+    ActionKind.SELECT_OPTION: 6.0,
     ActionKind.PRESS_TAB: 0.5,
     ActionKind.CLEAR: 0.5,
     ActionKind.BACK: 0.5,
@@ -54,7 +54,10 @@ def exploration_weights(observation: Observation) -> ExplorationWeights:
     named = np.maximum.reduce(
         [dom[:, _F["equals_span"]], dom[:, _F["contained"]], dom[:, _F["attribute_match"]]]
     )
+    # What is named first is usually to be done first; "... and click Submit" comes last and ends most episodes.
+    named *= np.where(dom[:, _F["order"]] > 0, dom[:, _F["order"]], 1.0)
     node = 1.0 + _NAMED * named + _NAMED * dom[:, _F["context_match"]]
+    node *= np.where(dom[:, _F["value_state"]] == 1.0, _REPEAT, 1.0)
     node *= _REPEAT ** (4.0 * dom[:, _F["times_acted"]])
     # Typing puts the caret into a field anyway; a click on it seldom does anything else.
     node *= np.where(dom[:, _F["is_text_field"]] > 0, _FOCUS_ONLY, 1.0)
