@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ class Evaluation:
         self._progress = progress
 
     def run(
-        self, groups: dict[str, Sequence[EpisodeTask]], seconds: float, drained: Callable[[], bool]
+        self, groups: Mapping[str, Sequence[EpisodeTask]], seconds: float, drained: Callable[[], bool]
     ) -> tuple[dict[str, Tally], bool]:
         """Play groups of episodes together.
 

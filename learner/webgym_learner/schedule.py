@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from webgym.errors import CheckpointError
-from webgym.queue import EpisodeTask
+from webgym.protocol import EpisodeTask, Purpose
 from webgym.spec import TaskSpec
 
 __all__ = ["SEED_RANGES", "EpisodeSchedule", "episode_seed"]
@@ -56,7 +56,7 @@ class EpisodeSchedule:
         self.cursors: dict[str, int] = dict.fromkeys(SEED_RANGES, 0)
 
     def deal(
-        self, purpose: str, count: int, *, version: int = 0, record_first: bool = False, label: str = ""
+        self, purpose: Purpose, count: int, *, version: int = 0, record_first: bool = False, label: str = ""
     ) -> list[EpisodeTask]:
         """The next ``count`` episodes of a purpose.
 
@@ -74,7 +74,7 @@ class EpisodeSchedule:
             for index in range(start, start + count)
         ]
 
-    def _task(self, purpose: str, index: int, version: int, record: bool, label: str) -> EpisodeTask:
+    def _task(self, purpose: Purpose, index: int, version: int, record: bool, label: str) -> EpisodeTask:
         # Drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
         position = (0.5 + index * 0.6180339887498949) % 1.0
         task = self.tasks[

@@ -49,7 +49,9 @@ def test_order_falls_along_the_instruction() -> None:
          ("drama", "Holloway", "2011")),
     ],
 )  # fmt: skip
-def test_candidates_begin_with_what_is_to_be_typed(text: str, emphasised: tuple[str, ...], expected: tuple[str, ...]) -> None:
+def test_candidates_begin_with_what_is_typed(
+    text: str, emphasised: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
     assert Instruction(text, emphasised).candidates(8)[: len(expected)] == expected
 
 

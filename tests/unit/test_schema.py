@@ -20,7 +20,9 @@ def test_global_kinds_ignore_node_and_text() -> None:
         assert schema.encode(Action(kind, 99, 99)) == schema.encode(Action(kind))
 
 
-@pytest.mark.parametrize("action", [Action(ActionKind.CLICK, 20), Action(ActionKind.TYPE, 0, 8), Action(ActionKind.HOVER, -1)])
+@pytest.mark.parametrize(
+    "action", [Action(ActionKind.CLICK, 20), Action(ActionKind.TYPE, 0, 8), Action(ActionKind.HOVER, -1)]
+)
 def test_out_of_range_is_refused(action: Action) -> None:
     with pytest.raises(ValueError, match="is not in"):
         Schema().encode(action)
@@ -37,4 +39,7 @@ def test_default_sizes_are_the_documented_ones() -> None:
 
 def test_hash_tells_schemas_apart() -> None:
     assert Schema().hash == Schema().hash
-    assert len({Schema().hash, Schema(nodes=21).hash, Schema(texts=7).hash, Schema(frame=(224, 224, 3)).hash}) == 4
+    assert (
+        len({Schema().hash, Schema(nodes=21).hash, Schema(texts=7).hash, Schema(frame=(224, 224, 3)).hash})
+        == 4
+    )

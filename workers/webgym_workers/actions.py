@@ -56,7 +56,9 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
 
     node = view.nodes[node_row]
     if kind is ActionKind.SELECT_OPTION:
-        chosen = await page.evaluate(f"__webgym_observer.choose({node.id}, {json.dumps(view.texts[text_row])})")
+        chosen = await page.evaluate(
+            f"__webgym_observer.choose({node.id}, {json.dumps(view.texts[text_row])})"
+        )
         return None if chosen else "no such option any more"
     if kind is ActionKind.CLEAR:
         return None if await page.evaluate(f"__webgym_observer.clear({node.id})") else "field is gone"

@@ -165,7 +165,9 @@ class Actor:
         except BrowserFault as fault:
             self.counters.faults += 1
             logger.warning("%s: %s", type(fault).__name__, fault, extra={"episode": task.episode})
-            await self._queue.fail(task.episode, task.attempt, f"{type(fault).__name__}: {fault}", fault.blame)
+            await self._queue.fail(
+                task.episode, task.attempt, f"{type(fault).__name__}: {fault}", fault.blame
+            )
         except ParametersGone as gone:
             await self._queue.fail(task.episode, task.attempt, str(gone), "agent")
         finally:
@@ -200,7 +202,10 @@ class Actor:
                 await self._send(task, recording)
         final_value = await self._player.value(view.observation, task) if step.truncated and learning else 0.0
         recording.transitions += assembler.end(
-            terminated=step.terminated, truncated=step.truncated, final_obs_index=steps, final_q_max=final_value
+            terminated=step.terminated,
+            truncated=step.truncated,
+            final_obs_index=steps,
+            final_q_max=final_value,
         )
         if film:
             await film.end(episode, success=step.success)

@@ -13,7 +13,7 @@ import asyncio
 import io
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -45,7 +45,7 @@ def observation_space(schema: Schema) -> spaces.Dict:
     boxes: dict[str, spaces.Space[Any]] = {}
     for name, spec in schema.fields().items():
         high = 255 if name == "frame" else 1
-        boxes[name] = spaces.Box(0, high, spec.shape, spec.dtype.type)  # type: ignore[arg-type]
+        boxes[name] = spaces.Box(0, high, spec.shape, spec.dtype.type)
     return spaces.Dict(boxes)
 
 
@@ -107,7 +107,7 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         create_task(task, self._params)  # fail now, not when the browser runs
         self.task = task
         self.schema = schema or Schema()
-        self.observation_space = observation_space(self.schema)
+        self.observation_space = cast("spaces.Space[Observation]", observation_space(self.schema))
         self.action_space = action_space(self.schema)
         self.render_mode = render_mode
         self._max_steps = max_steps
@@ -161,7 +161,7 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         info = describe(episode, success=step.success, invalid=step.invalid, settled=step.settled)
         return _copy(step.view.observation), step.reward, step.terminated, step.truncated, info
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8] | None:
         """The page as uint8 (height, width, 3) RGB, with ``render_mode="rgb_array"``."""
         if self.render_mode is None or self._episode is None:
             return None
@@ -224,4 +224,3 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
 
 def _copy(observation: Observation) -> Observation:
     return {name: array.copy() for name, array in observation.items()}
-

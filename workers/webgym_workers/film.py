@@ -66,7 +66,7 @@ class Film:
             "actions": self._actions,
             "frames": len(self._images),
         }
-        fields: dict[str, str | bytes] = {f"frame-{i}": image for i, image in enumerate(self._images)}
+        fields: dict[Any, Any] = {f"frame-{i}": image for i, image in enumerate(self._images)}
         name = f"{self._key}:{self._task.episode}"
         async with self._client.pipeline() as pipe:
             pipe.hset(name, mapping={**fields, "meta": json.dumps(meta)})

@@ -7,6 +7,7 @@ fetches parameters as they are published; the loop swaps them in between two bat
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import selectors
 import socket
@@ -152,10 +153,8 @@ class InferenceLoop:
 
     def wake(self) -> None:
         """Look at waiting requests again; safe from any thread."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             self._wake_write.send(b"\0")
-        except BlockingIOError:
-            pass
 
     def run(self, drain: Drain) -> None:
         """Serve until a drain is asked for."""
@@ -241,7 +240,9 @@ def main(argv: list[str] | None = None) -> int:
             loop.run(drain)
         finally:
             feed.stop()
-        logger.info("%d requests in %d batches, %.0f s", loop.requests, loop.batches, time.monotonic() - started)
+        logger.info(
+            "%d requests in %d batches, %.0f s", loop.requests, loop.batches, time.monotonic() - started
+        )
         return 0
 
     return run_program(body)

@@ -94,7 +94,9 @@ class ObservationSlots:
         dtype = slot_dtype(schema)
         size = dtype.itemsize * count
         if os.fstat(fd).st_size < size:
-            raise ValueError(f"the shared memory holds {os.fstat(fd).st_size} bytes, {count} slots need {size}")
+            raise ValueError(
+                f"the shared memory holds {os.fstat(fd).st_size} bytes, {count} slots need {size}"
+            )
         self._map = mmap.mmap(fd, size)
         self._slots: NDArray[np.void] = np.frombuffer(self._map, dtype=dtype, count=count)
 
@@ -105,7 +107,9 @@ class ObservationSlots:
         memory = Path("/dev/shm")
         directory = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
         with tempfile.TemporaryFile(dir=directory) as file:
-            os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
+            os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(
+                size
+            )
             return os.dup(file.fileno())
 
     def write(self, slot: int, observation: Observation) -> None:

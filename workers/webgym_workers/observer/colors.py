@@ -15,7 +15,10 @@ _FARTHEST = 40
 
 _NAMED = {
     name: ImageColor.getrgb(name)[:3]
-    for name in ["black", "white", "gray", "silver", "red", "maroon", "yellow", "olive", "lime", "green", "aqua", "cyan", "teal", "blue", "navy", "fuchsia", "magenta", "purple", "orange", "pink", "brown", "violet", "gold", "indigo", "turquoise", "beige"]
+    for name in (
+        "black white gray silver red maroon yellow olive lime green aqua cyan teal blue navy fuchsia magenta purple "
+        "orange pink brown violet gold indigo turquoise beige"
+    ).split()
 }
 
 

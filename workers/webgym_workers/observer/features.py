@@ -24,7 +24,7 @@ NODE_FEATURES = (
     "focused", "checked", "value_state", "times_acted", "acted_last", "x", "y", "size", "equals_span", "contained",
     "contained_caseless", "word_overlap", "attribute_match", "hit", "order", "context_match",
 )  # fmt: skip
-"""The 25 columns of ``dom``. ``value_state`` is 0 for an empty field, 0.5 for one with some value, 1 for a wanted one."""
+"""The 25 columns of ``dom``. ``value_state`` is 0 for an empty field, 0.5 for one with a value, 1 for a wanted one."""
 
 _F = {name: column for column, name in enumerate(NODE_FEATURES)}
 _GOAL_WORDS = 20
@@ -61,9 +61,9 @@ def build_view(
     for name in ("dom", "text", "pair", "goal"):
         array = observation[name]
         np.clip(array, 0.0, 1.0, out=array)
-        array *= 256.0
+        np.multiply(array, 256.0, out=array)
         np.rint(array, out=array)
-        array /= 256.0
+        np.divide(array, 256.0, out=array)
     return View(observation, nodes, texts)
 
 
@@ -76,7 +76,9 @@ def _key_nodes(snapshot: PageSnapshot, instruction: Instruction, limit: int) -> 
     def worth(node: Node) -> float:
         match = instruction.match(node.caption)
         score = 4.0 * match.equals + 2.0 * match.contained + match.contained_caseless + match.overlap
-        score += instruction.match_attributes(node.attributes, node.tag) + 1.5 * _context_match(node, instruction)
+        score += instruction.match_attributes(node.attributes, node.tag) + 1.5 * _context_match(
+            node, instruction
+        )
         if node.flags & NodeFlag.INTERACTIVE:
             score += 8.0
         if node.flags & NodeFlag.EDITABLE or node.tag in ("select", "button"):
@@ -252,7 +254,9 @@ def _fill_mask(
     size = schema.nodes
     by_node = {kind: mask[i * size : (i + 1) * size] for i, kind in enumerate(NODE_KINDS)}
     start, stop = schema.text_offset, schema.global_offset
-    by_text = dict(zip(TEXT_KINDS, mask[start:stop].reshape(len(TEXT_KINDS), size, schema.texts), strict=True))
+    by_text = dict(
+        zip(TEXT_KINDS, mask[start:stop].reshape(len(TEXT_KINDS), size, schema.texts), strict=True)
+    )
     reachable = NodeFlag.HIT | NodeFlag.OFFSCREEN
     any_interactive = False
     any_field = False

@@ -17,7 +17,10 @@ _PUNCTUATION = ".,;:!?()[]\"'“”«»"
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|[\W_]+|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
 
 _STOP = frozenset(
-    ["a", "an", "the", "of", "on", "in", "into", "to", "and", "or", "for", "with", "by", "from", "at", "is", "are", "be", "it", "its", "this", "that", "then", "your", "you", "i", "as", "all", "any", "click", "press", "select", "enter", "type", "find", "choose", "use", "button", "link", "box", "text", "field", "below", "labeled", "item"]
+    (
+        "a an the of on in into to and or for with by from at is are be it its this that then your you i as all any "
+        "click press select enter type find choose use button link box text field below labeled item"
+    ).split()
 )
 
 _SYNONYMS: dict[str, tuple[str, ...]] = {

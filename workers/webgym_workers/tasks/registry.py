@@ -88,6 +88,8 @@ def _load(name: str) -> Any:
 
 def _unknown(name: str) -> str:
     known = task_names()
-    close = difflib.get_close_matches(name, known, 1, 0.5) or difflib.get_close_matches(_MINIWOB + name, known, 1, 0.5)
+    close = difflib.get_close_matches(name, known, 1, 0.5) or difflib.get_close_matches(
+        _MINIWOB + name, known, 1, 0.5
+    )
     hint = f"did you mean {close[0]!r}?" if close else "`webgym tasks` lists them; your own is module:Class"
     return f"unknown task {name!r}; {hint}"
