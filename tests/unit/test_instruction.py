@@ -97,3 +97,9 @@ def test_no_text_breaks_it(text: str, other: str) -> None:
 )
 def test_akin_words_share_a_stem(some: set[str], others: set[str], expected: bool) -> None:
     assert akin(some, frozenset(others)) is expected
+
+
+@pytest.mark.parametrize("span", ["h", "t", "to", "press", "c8J", "e."])
+def test_plain_words_lose_the_span_and_nothing_else(span: str) -> None:
+    plain = Instruction(f'Enter "{span}" into the text field and hit Submit.').plain_words
+    assert plain == ("enter", "into", "the", "text", "field", "and", "hit", "submit")

@@ -115,7 +115,8 @@ class Instruction:
         spans = tuple(sorted(found, key=lambda s: found[s]))
         rest = self.text
         for span in spans:
-            rest = rest.replace(span, " ")
+            # As a whole: a span of one letter is no part of the words around it.
+            rest = re.sub(rf"(?<!\w){re.escape(span)}(?!\w)", " ", rest)
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "words", words(self.text))
         object.__setattr__(self, "plain_words", words(rest))

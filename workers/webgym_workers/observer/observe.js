@@ -157,13 +157,18 @@
     (Math.max(r.top, 0) + Math.min(r.bottom, innerHeight)) / 2,
   ];
   // Tried in turn: another element may cover the middle of one that can be clicked well enough beside it.
-  const SPOTS = [[0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8], [0.1, 0.15], [0.9, 0.15], [0.1, 0.85], [0.9, 0.85]];
+  const SPOTS = [
+    [0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8], [0.1, 0.15], [0.9, 0.15], [0.1, 0.85], [0.9, 0.85],
+    [0.5, 0], [0.5, 1], [0, 0.5], [1, 0.5], [0.1, 0], [0.9, 0], [0.1, 1], [0.9, 1], [0, 0.1], [0, 0.9], [1, 0.1], [1, 0.9],
+  ];
   const hitPoint = (el, r) => {
     if (r.width <= 0 || r.height <= 0 || !inView(r)) return null;
     const [x, y] = middle(r);
     if (owns(el, x, y)) return { x, y };
     for (const [fx, fy] of SPOTS) {
-      const px = r.left + r.width * fx, py = r.top + r.height * fy;
+      // A pixel inside the border at the least: often all that another element leaves to see is a strip at the edge.
+      const px = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
+      const py = Math.min(Math.max(r.top + r.height * fy, r.top + 1), r.bottom - 1);
       if (px >= 0 && py >= 0 && px < innerWidth && py < innerHeight && owns(el, px, py)) return { x: px, y: py };
     }
     return null;
