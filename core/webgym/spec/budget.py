@@ -22,7 +22,7 @@ class Stop(SpecModel):
     success: Annotated[float, Field(gt=0, le=1)] | None = None
     """Success rate, from 0 to 1, of the agent acting greedily on seeds never trained on, over the last
     `window` such episodes. Ends training early, so it needs `steps` or `seconds` beside it."""
-    window: Annotated[int, Field(ge=1, le=100_000), Whole] = 100
+    window: Annotated[int, Field(ge=1, le=100_000), Whole] = 200
     """Episodes that `success` is measured over. More is surer and later."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
