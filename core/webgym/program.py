@@ -62,6 +62,8 @@ class ProgramContext:
     """``WEBGYM_METRICS_HOST``: ``0.0.0.0`` in a pod, whose probes come from outside."""
     log_format: str | None = None
     """``WEBGYM_LOG``: ``json`` or ``text``; unset: text on a terminal, JSON elsewhere."""
+    task_path: tuple[Path, ...] = ()
+    """``WEBGYM_TASK_PATH``: folders, parted like those of PYTHONPATH, that may hold the modules of tasks."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> ProgramContext:
@@ -96,6 +98,7 @@ class ProgramContext:
             metrics_port=int(port),
             metrics_host=environ.get("WEBGYM_METRICS_HOST") or "127.0.0.1",
             log_format=log_format,
+            task_path=tuple(Path(p) for p in environ.get("WEBGYM_TASK_PATH", "").split(os.pathsep) if p),
         )
 
     def environ(self) -> dict[str, str]:
@@ -110,6 +113,7 @@ class ProgramContext:
             "WEBGYM_METRICS_PORT": str(self.metrics_port),
             "WEBGYM_METRICS_HOST": self.metrics_host,
             "WEBGYM_LOG": self.log_format or "",
+            "WEBGYM_TASK_PATH": os.pathsep.join(map(str, self.task_path)),
         }
 
     @cached_property

@@ -8,7 +8,7 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from webgym.errors import OutputError
 __all__ = ["JsonLinesWriter", "RunDirectory", "read_json_lines", "write_atomic", "write_json"]
 
 MANIFEST = "run.yaml"
+_TASK_PATH = ".webgym/task-path"
 
 
 class RunDirectory:
@@ -152,7 +153,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Undo :meth:`create` for a run that never began; what others put there stays."""
         self.close()
-        for name in (MANIFEST, ".webgym/manifest.yaml", ".webgym/uid", ".webgym/lock"):
+        for name in (MANIFEST, ".webgym/manifest.yaml", _TASK_PATH, ".webgym/uid", ".webgym/lock"):
             (self.path / name).unlink(missing_ok=True)
         for folder in (self.logs, self.path / ".webgym", *([self.path] if self._fresh else [])):
             try:
@@ -216,6 +217,22 @@ class RunDirectory:
     def last_word(self, program: str) -> Path:
         """The termination message of one program."""
         return self.path / ".webgym" / f"{program}.last-word"
+
+    @property
+    def task_path(self) -> tuple[Path, ...]:
+        """Folders that may hold the modules of the run's tasks, the likeliest first.
+
+        Kept with the run, so that it can be resumed and judged from elsewhere: ``run.yaml`` lies beside no module.
+        """
+        try:
+            return tuple(Path(line) for line in (self.path / _TASK_PATH).read_text().splitlines() if line)
+        except FileNotFoundError:
+            return ()
+
+    def remember_task_path(self, folders: Iterable[Path]) -> None:
+        """Put these folders before those that are known already."""
+        known = dict.fromkeys(os.path.abspath(f) for f in (*folders, *self.task_path))
+        write_atomic(self.path / _TASK_PATH, "".join(f"{folder}\n" for folder in known))
 
     def next_evaluation(self) -> Path:
         """``evaluation-<n>.json``, the first that does not exist."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ def test_context_from_the_environment_and_back() -> None:
     )
     assert context.spec_path == Path("/run/spec.yaml")
     assert (context.id, context.metrics_port, context.termination_log) == ("worker-0", 9000, Path("/t"))
+    assert context.task_path == ()
+    assert ProgramContext.from_env(context.environ()) == context
+    context = replace(context, task_path=(Path("/home/me"), Path("/home/me/tasks")))
     assert ProgramContext.from_env(context.environ()) == context
 
 

@@ -113,6 +113,17 @@ def test_a_discarded_run_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+def test_where_the_modules_of_tasks_lie_is_kept_newest_first(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path / "run") as directory:
+        assert directory.task_path == ()
+        directory.remember_task_path([tmp_path / "a", Path()])
+        assert directory.task_path == (tmp_path / "a", Path.cwd())
+        directory.remember_task_path([tmp_path / "b", tmp_path / "a"])
+        assert directory.task_path == (tmp_path / "b", tmp_path / "a", Path.cwd())
+        directory.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_default_names_do_not_collide(tmp_path: Path) -> None:
     first = RunDirectory.default_path("demo", tmp_path)
     first.mkdir()

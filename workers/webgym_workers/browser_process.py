@@ -23,6 +23,7 @@ from webgym.keys import Keys
 from webgym.program import Drain, ProgramContext, run_program
 from webgym.queue import EpisodeTask, TaskQueue
 from webgym.schema import observation_schema
+from webgym.tasks import look_for_tasks_in
 from webgym_workers.actor import Acting, Actor
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.film import FilmRecorder
@@ -228,6 +229,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def body(context: ProgramContext, drain: Drain) -> int:
+        look_for_tasks_in(context.task_path)
+
         async def run() -> int:
             seating = Seating(args.first_slot, args.count, args.first_actor, args.actors)
             channel = socket.socket(fileno=args.channel_fd)

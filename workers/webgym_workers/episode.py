@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +14,7 @@ from webgym_workers.observer.frame import frame_of
 from webgym_workers.observer.instruction import Instruction
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
+from webgym_workers.tasks.fault import describe_fault
 from webgym_workers.tasks.task import Goal, Outcome, Task
 
 if TYPE_CHECKING:
@@ -104,15 +104,15 @@ class Episode:
             BrowserFault: the page, or its browser, broke; the page must be replaced.
             TaskError: the task's own code raised.
         """
-        start = self._ask("start_page", self.task.start_page, seed)
+        start = self._ask("start_page", self.task.start_page, seed, str)
         if self._loaded != start or self._memory.navigations or not self.task.resets_in_page:
             await self._load(start)
-        dealt = await self.page.evaluate(self._ask("setup", self.task.setup, seed))
+        dealt = await self.page.evaluate(self._ask("setup", self.task.setup, seed, str))
         self._loaded = start
         if isinstance(dealt, dict) and isinstance(dealt.get("goal"), str):
             goal = Goal(dealt["goal"], tuple(str(e) for e in dealt.get("emphasised") or ()))
         else:
-            said = self._ask("goal", self.task.goal, seed)
+            said = self._ask("goal", self.task.goal, seed, (str, Goal))
             goal = Goal(said) if isinstance(said, str) else said
         self._instruction = Instruction(goal.text, goal.emphasised)
         self._memory = EpisodeMemory(max_steps or self.task.max_steps)
@@ -150,7 +150,7 @@ class Episode:
     async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
         read = await self.page.evaluate_settled(self._read, self._budget)
         snapshot = PageSnapshot.parse(read.value["page"])
-        outcome = self._ask("judge", self.task.judge, read.value["probe"])
+        outcome = self._ask("judge", self.task.judge, read.value["probe"], Outcome)
         memory = self._memory
         memory.unsettled = not read.settled
         url = snapshot.url.partition("#")[0]
@@ -176,18 +176,20 @@ class Episode:
             await self.page.navigate("about:blank", timeout=self._navigation_timeout)
         await self.page.navigate(start, timeout=self._navigation_timeout)
 
-    def _ask(self, method: str, call: Callable[[A], R], argument: A) -> R:
+    def _ask(
+        self, method: str, call: Callable[[A], R], argument: A, kind: type[object] | tuple[type[object], ...]
+    ) -> R:
         """Call a method of the task, which is anybody's code.
 
         Raises:
-            TaskError: it raised; one line with the place.
+            TaskError: it raised, or returned something of another kind; one line with the place.
         """
+        called = f"{type(self.task).__name__}.{method}({argument!r:.80})"
         try:
-            return call(argument)
+            answer = call(argument)
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            name = type(self.task).__name__
-            raise TaskError(
-                f"{name}.{method}({argument!r:.80}) raised {type(error).__name__}: {error}"
-                f" ({frame.filename}, line {frame.lineno})"
-            ) from error
+            raise TaskError(f"{called} raised {describe_fault(error)}") from error
+        if not isinstance(answer, kind):
+            wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+            raise TaskError(f"{called} returned {answer!r:.80}, not {wanted}")
+        return answer

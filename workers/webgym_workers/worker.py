@@ -93,7 +93,8 @@ class Worker:
 
         return ManagedProcess(
             f"{self._context.id}/{role}-{number}",
-            [sys.executable, "-m", module, *argv],
+            # -P: a file in the current directory that is called like a library must not be taken for it.
+            [sys.executable, "-P", "-m", module, *argv],
             env=environment,
             pass_fds=fds,
             on_exit=on_exit,

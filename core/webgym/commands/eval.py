@@ -55,7 +55,7 @@ class EvalCommand:
         from webgym.run.live import choose_view
         from webgym.run.session import check_local
         from webgym.rundir import RunDirectory
-        from webgym.tasks import installed_task_check
+        from webgym.tasks import installed_task_check, look_for_tasks_in
 
         started = time.monotonic()
         if args.episodes is not None and not 1 <= args.episodes <= 1_000_000:
@@ -63,6 +63,7 @@ class EvalCommand:
         if args.seed is not None and not 0 <= args.seed < 2**31:
             raise UsageError(f"--seed is {args.seed}: it must be from 0 to 2147483647")
         directory = RunDirectory.open(args.directory, "eval")
+        look_for_tasks_in(directory.task_path)
         manifest = load_manifest(directory.manifest, task_check=installed_task_check())
         check_local(manifest.spec)
         if args.checkpoint not in ("latest", "best"):

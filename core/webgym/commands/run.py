@@ -89,6 +89,7 @@ class RunCommand:
                 if not args.resume:
                     directory = stack.enter_context(RunDirectory.create(path, uid))
                 try:
+                    directory.remember_task_path(_task_folders(args))
                     write_atomic(directory.manifest, dump_manifest(manifest))
                 except OSError as e:
                     directory.discard()
@@ -112,15 +113,17 @@ def _prepare(args: argparse.Namespace) -> tuple[RunManifest, Path]:
     from webgym.manifest import load_manifest
     from webgym.run.session import check_local, incompatible
     from webgym.rundir import RunDirectory
-    from webgym.tasks import installed_task_check
+    from webgym.tasks import installed_task_check, look_for_tasks_in
 
     file = args.file
+    look_for_tasks_in(_task_folders(args))
     if file is None:
         if not args.resume or args.out is None:
             raise UsageError("FILE is missing: name a manifest, or give --resume and --out DIR")
         file = args.out / "run.yaml"
         if not file.is_file():
             raise OutputError(f"--resume: {args.out} is not a folder of a run: it holds no run.yaml")
+        look_for_tasks_in(RunDirectory.open(args.out, "--resume").task_path)
     manifest = load_manifest(file, args.overrides, task_check=installed_task_check())
     check_local(manifest.spec)
     if not args.resume:
@@ -133,6 +136,12 @@ def _prepare(args: argparse.Namespace) -> tuple[RunManifest, Path]:
             f"--resume: {path} was begun with other settings ({'; '.join(changed)}); start a new run"
         )
     return manifest, path
+
+
+def _task_folders(args: argparse.Namespace) -> list[Path]:
+    """Where the modules of tasks may lie: beside the manifest, and in the current directory."""
+    beside = [] if args.file in (None, "-") else [Path(args.file).parent]
+    return [*beside, Path()]
 
 
 class _Failed(WebGymError):

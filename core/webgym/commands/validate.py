@@ -39,9 +39,12 @@ class ValidateCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Validate; exit code 2 when something is wrong."""
-        from webgym.manifest import InvalidManifest, dump_manifest, load_manifest, manifest_data
-        from webgym.tasks import installed_task_check
+        from pathlib import Path
 
+        from webgym.manifest import InvalidManifest, dump_manifest, load_manifest, manifest_data
+        from webgym.tasks import installed_task_check, look_for_tasks_in
+
+        look_for_tasks_in([Path(args.file).parent])  # of "-" it is the current directory
         task_check = installed_task_check()
         try:
             manifest = load_manifest(args.file, args.overrides, task_check=task_check)

@@ -301,6 +301,7 @@ class Supervisor:
             id=name,
             termination_log=self._directory.last_word(name).resolve(),
             log_format="json",
+            task_path=self._directory.task_path,
         )
         return ManagedProcess(
             name,

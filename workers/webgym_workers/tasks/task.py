@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -23,7 +24,11 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the task says of the page after a step."""
+    """What the task says of the page after a step.
+
+    Raises:
+        ValueError: the reward is not finite.
+    """
 
     reward: float = 0.0
     """Reward since the step before."""
@@ -31,6 +36,11 @@ class Outcome:
     """The episode has ended by the task's own rule (Gymnasium's ``terminated``)."""
     success: bool = False
     """Whether the goal is reached; meaningful with ``done``."""
+
+    def __post_init__(self) -> None:
+        # One reward that is no number would spoil everything learned so far.
+        if not math.isfinite(self.reward):
+            raise ValueError(f"reward must be finite, not {self.reward}")
 
 
 class Task(ABC):
