@@ -9,16 +9,13 @@ remove them.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +23,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from webgym.deathsig import die_with_parent
 from webgym.errors import BrokerError
+from webgym.restart import describe_exit
 
 __all__ = ["EmbeddedBroker", "find_server"]
 
@@ -38,9 +37,6 @@ _SOCKET = "redis.sock"
 _LOCK = "lock"
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final zero.
 _LONGEST_SOCKET_PATH = 103
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.PyDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def find_server() -> Path:
@@ -125,11 +121,14 @@ class EmbeddedBroker:
         """Make sure that it is running.
 
         Raises:
-            BrokerError: it died; how, and the last line it logged.
+            BrokerError: it died; how, and the last line it logged if it ended by itself.
         """
-        if self._process is not None and (code := self._process.poll()) is not None:
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-            raise BrokerError(f"the embedded Redis ended by itself ({how}){self._last_line()}")
+        if self._process is None or (code := self._process.poll()) is None:
+            return
+        if code < 0:
+            # Whoever was killed did not see it coming: its last line is about something else.
+            raise BrokerError(f"the embedded Redis was {describe_exit(code)}")
+        raise BrokerError(f"the embedded Redis ended by itself (exit {code}){self._last_line()}")
 
     def start(self) -> EmbeddedBroker:
         """Start it and wait until it answers. Starting again after it died keeps socket and append-only file.
@@ -215,7 +214,7 @@ class EmbeddedBroker:
                     # server last.
                     process_group=0,
                     pass_fds=(self._lock,),
-                    preexec_fn=_die_with_parent(os.getpid()),
+                    preexec_fn=die_with_parent(os.getpid()),
                 )
             except OSError as e:
                 raise BrokerError(f"the embedded Redis cannot be started: {server}: {e.strerror}") from e
@@ -285,16 +284,3 @@ def _sweep() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)
-
-
-def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    if _libc is None:
-        return None
-    libc = _libc
-
-    def in_child() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # It died before the line above: no signal will come.
-            os._exit(128 + signal.SIGKILL)
-
-    return in_child
