@@ -50,7 +50,8 @@ class Workers(PodSettings):
     """Most browsers of a worker, whatever the cores and memory allow. Left out: no such bound."""
     memory_per_browser: Annotated[Quantity, QuantityBounds("64Mi", "256Gi")] = Field(default=Quantity("2Gi"))
     """Memory set aside for each browser, as a quantity: a cluster requests it, one machine starts no more
-    browsers than fit. Heavy sites need it; simple pages take 256Mi."""
+    browsers than fit, and a browser that takes more is replaced. A headless Chromium takes 200 to 400 MB with
+    one simple page: 512Mi is little, and with less it is replaced all the time. Heavy sites need the default."""
     cpu_affinity: CpuSet | None = None
     """Cores that the browsers of a worker may use, as in `0-15,16-31`; each part of the list is kept to
     one process group, so write one part per socket. Left out: all cores."""
