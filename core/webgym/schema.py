@@ -105,6 +105,8 @@ class Schema:
     pair_features: int = 4
     goal_features: int = 32
     frame: tuple[int, int, int] | None = None
+    match: bool = True
+    """Whether features that compare nodes with the instruction's words are filled in, or stay 0."""
     version: int = field(default=1, init=False)
     """Raised whenever a feature changes its meaning without changing a size."""
 
@@ -157,6 +159,7 @@ class Schema:
             self.pair_features,
             self.goal_features,
             self.frame,
+            self.match,
         )
         return hashlib.sha256(f"{sizes}|{kinds}".encode()).hexdigest()[:12]
 
@@ -223,4 +226,5 @@ def observation_schema(observation: spec.Observation) -> Schema:
         nodes=observation.nodes,
         texts=observation.texts,
         frame=FRAME_SHAPE if observation.frame else None,
+        match=observation.match,
     )

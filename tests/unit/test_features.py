@@ -145,3 +145,22 @@ def test_a_row_tells_equal_icons_apart() -> None:
     v = view(page(*rows), 'Find the email by "Bob" and delete it.')
     assert [feature(v, i, "context_match") for i in (0, 1)] == [0, 1]
     assert feature(v, 0, "attribute_match") == feature(v, 1, "attribute_match") > 0
+
+
+def test_without_matching_the_instruction_changes_no_node() -> None:
+    """The control: two goals on one page give the same nodes, and the same actions remain possible."""
+    nodes = page(
+        node(1, text="Ok"),
+        node(2, text="Cancel"),
+        node(3, "input", value="Ok", flags=REACHABLE | NodeFlag.EDITABLE),
+    )
+    schema = Schema(match=False)
+    found = [
+        build_view(nodes, Instruction(f'Click the "{name}" button.'), EpisodeMemory(10), schema).observation
+        for name in ("Ok", "Cancel")
+    ]
+    assert np.array_equal(found[0]["dom"], found[1]["dom"])
+    assert not found[0]["pair"][:, :, [1, 3]].any()
+    full = view(nodes, 'Click the "Ok" button.').observation
+    assert not np.array_equal(full["dom"], found[0]["dom"])
+    assert np.array_equal(full["action_mask"], found[0]["action_mask"])

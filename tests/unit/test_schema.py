@@ -39,7 +39,11 @@ def test_default_sizes_are_the_documented_ones() -> None:
 
 def test_hash_tells_schemas_apart() -> None:
     assert Schema().hash == Schema().hash
-    assert (
-        len({Schema().hash, Schema(nodes=21).hash, Schema(texts=7).hash, Schema(frame=(224, 224, 3)).hash})
-        == 4
-    )
+    others = [
+        Schema(),
+        Schema(match=False),
+        Schema(nodes=21),
+        Schema(texts=7),
+        Schema(frame=(224, 224, 3)),
+    ]
+    assert len({schema.hash for schema in others}) == len(others)

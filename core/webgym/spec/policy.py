@@ -19,6 +19,9 @@ class Observation(SpecModel):
     controls need more; cost grows in proportion."""
     texts: Annotated[int, Field(ge=1, le=64), Whole] = 8
     """Candidate texts, drawn from the task's own words, that the agent can type or select."""
+    match: bool = True
+    """Whether the observation says how well nodes match the words of the instruction. Without it an agent has to
+    learn every wording by heart: it is there to measure what matching is worth."""
     frame: bool = False
     """Whether a 224x224 RGB picture of the page is part of the observation. Some tasks need to see; a learner
     without a GPU becomes several times slower."""

@@ -27,7 +27,13 @@ NODE_FEATURES = (
 """The 25 columns of ``dom``. ``value_state`` is 0 for an empty field, 0.5 for one with a value, 1 for a wanted one."""
 
 _F = {name: column for column, name in enumerate(NODE_FEATURES)}
-_GOAL_WORDS = 20
+_MATCHING = [
+    _F[name]
+    for name in (
+        *("equals_span", "contained", "contained_caseless", "word_overlap", "attribute_match"),
+        *("order", "context_match"),
+    )
+]
 _GOAL_FIXED = 12
 
 
@@ -58,6 +64,8 @@ def build_view(
     _fill_texts(observation["text"], nodes, texts, instruction)
     _fill_goal(observation["goal"], dom, nodes, texts, snapshot, instruction, memory)
     _fill_mask(observation["action_mask"], nodes, texts, pair, snapshot, memory, schema)
+    if not schema.match:
+        _forget_matches(observation)
     for name in ("dom", "text", "pair", "goal"):
         array = observation[name]
         np.clip(array, 0.0, 1.0, out=array)
@@ -65,6 +73,16 @@ def build_view(
         np.rint(array, out=array)
         np.divide(array, 256.0, out=array)
     return View(observation, nodes, texts)
+
+
+def _forget_matches(observation: Observation) -> None:
+    """Leave only what a page says by itself: no column that compares a node with the instruction."""
+    dom = observation["dom"]
+    dom[:, _MATCHING] = 0.0
+    dom[:, _F["value_state"]] = np.minimum(dom[:, _F["value_state"]], 0.5)
+    observation["pair"][:, :, [1, 3]] = 0.0
+    observation["text"][:, 7] = 0.0
+    observation["goal"][3:5] = 0.0
 
 
 def _key_nodes(snapshot: PageSnapshot, instruction: Instruction, limit: int) -> tuple[Node, ...]:
