@@ -40,11 +40,14 @@ LONG = (
 )  # fmt: skip
 """Several steps each; must reach 0.95 within five minutes."""
 
+CONTROL = ("click-button", "click-link", "click-checkboxes")
+"""Also trained once without features that match nodes with the instruction's words."""
+
 LIMITS = {**dict.fromkeys(SHORT, 170), **dict.fromkeys(LONG, 290)}
 TARGETS = {**dict.fromkeys(SHORT, 0.99), **dict.fromkeys(LONG, 0.98)}
 
 
-def run(task: str, seed: int, folder: Path) -> dict[str, Any] | None:
+def run(task: str, seed: int, match: bool, folder: Path) -> dict[str, Any] | None:
     """One run's summary; from an earlier call when there is one."""
     summary = folder / "summary.json"
     if summary.exists() and json.loads(summary.read_text()).get("evaluation"):
@@ -53,7 +56,7 @@ def run(task: str, seed: int, folder: Path) -> dict[str, Any] | None:
     command = [
         sys.executable, "-m", "webgym", "run", str(MANIFEST), "--out", str(folder), "--json", "--quiet",
         "--set", f"task.name=miniwob.{task}", "--set", f"seed={seed}", "--set", f"stop.seconds={LIMITS[task]}",
-        "--set", f"stop.success={TARGETS[task]}",
+        "--set", f"stop.success={TARGETS[task]}", "--set", f"observation.match={str(match).lower()}",
     ]  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     if done.returncode != 0:
@@ -62,12 +65,13 @@ def run(task: str, seed: int, folder: Path) -> dict[str, Any] | None:
     return json.loads(done.stdout)
 
 
-def row(task: str, seed: int, summary: dict[str, Any]) -> dict[str, Any]:
+def row(task: str, seed: int, match: bool, summary: dict[str, Any]) -> dict[str, Any]:
     """What the table needs of a run."""
     evaluation = summary["evaluation"]
     return {
         "task": task,
         "seed": seed,
+        "match": match,
         "limit_seconds": LIMITS[task],
         "successes": evaluation["successes"],
         "episodes": evaluation["episodes"],
@@ -84,15 +88,15 @@ def row(task: str, seed: int, summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown, one line for each task over its seeds."""
+def table(rows: list[dict[str, Any]], match: bool) -> str:
+    """The rows with or without matching features as Markdown, one line for each task over its seeds."""
     lines = [
         "| task | limit, s | success | 95% interval | by seed | untrained | steps per episode | training, s "
         "| environment steps | updates | whole command, s |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for task in LIMITS:
-        own = sorted((r for r in rows if r["task"] == task), key=lambda r: r["seed"])
+        own = sorted((r for r in rows if r["task"] == task and r["match"] == match), key=lambda r: r["seed"])
         if not own:
             continue
         successes, episodes = sum(r["successes"] for r in own), sum(r["episodes"] for r in own)
@@ -115,7 +119,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def write(rows: list[dict[str, Any]]) -> None:
-    """Store the rows, and put the table between the markers of docs/results.md."""
+    """Store the rows, and put the tables between the markers of docs/results.md."""
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     machine = {"cores": os.cpu_count(), "processor": platform.processor() or platform.machine(),
                "python": platform.python_version()}  # fmt: skip
@@ -123,10 +127,12 @@ def write(rows: list[dict[str, Any]]) -> None:
     if not TABLE.exists():
         return
     text = TABLE.read_text()
-    begin, end = "<!-- table: bench/tasks.py -->", "<!-- end of table -->"
-    head, _, rest = text.partition(begin)
-    _, _, tail = rest.partition(end)
-    TABLE.write_text(f"{head}{begin}\n\n{table(rows)}\n\n{end}{tail}")
+    for match, name in ((True, "tasks"), (False, "control")):
+        begin, end = f"<!-- table: {name} -->", f"<!-- end of {name} -->"
+        head, _, rest = text.partition(begin)
+        _, _, tail = rest.partition(end)
+        text = f"{head}{begin}\n\n{table(rows, match)}\n\n{end}{tail}"
+    TABLE.write_text(text)
 
 
 def main() -> int:
@@ -141,21 +147,23 @@ def main() -> int:
     if args.table:
         write(json.loads(RESULTS.read_text())["runs"])
         return 0
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    rows: dict[tuple[str, int, bool], dict[str, Any]] = {}
     if RESULTS.exists():
-        rows = {(r["task"], r["seed"]): r for r in json.loads(RESULTS.read_text())["runs"]}
+        rows = {(r["task"], r["seed"], r["match"]): r for r in json.loads(RESULTS.read_text())["runs"]}
     failed = 0
     # Seed by seed, so that an interrupted table has every task before it has every seed.
-    for seed in args.seeds:
-        for task in args.only:
-            summary = run(task, seed, args.out / f"{task}-{seed}")
-            if summary is None:
-                failed += 1
-                continue
-            found = rows[task, seed] = row(task, seed, summary)
-            took = f"{found['training_seconds']:.0f} s training, {found['seconds']:.0f} s in all"
-            print(f"{task:28} seed {seed}  {found['successes']}/{found['episodes']}  {took}", flush=True)
-            write(list(rows.values()))
+    todo = [(task, seed, True) for seed in args.seeds for task in args.only]
+    todo += [(task, args.seeds[0], False) for task in CONTROL if task in args.only]
+    for task, seed, match in todo:
+        name = f"{task}-{seed}" if match else f"{task}-{seed}-control"
+        summary = run(task, seed, match, args.out / name)
+        if summary is None:
+            failed += 1
+            continue
+        found = rows[task, seed, match] = row(task, seed, match, summary)
+        took = f"{found['training_seconds']:.0f} s training, {found['seconds']:.0f} s in all"
+        print(f"{name:36} {found['successes']}/{found['episodes']}  {took}", flush=True)
+        write(list(rows.values()))
     return 1 if failed else 0
 
 
