@@ -58,6 +58,8 @@ class Counters:
 
     steps: int = 0
     """Environment steps of training episodes that counted."""
+    validation_steps: int = 0
+    """Environment steps of validation episodes beside them."""
     episodes: int = 0
     transitions: int = 0
     """Transitions that went into the replay."""
@@ -217,6 +219,8 @@ class Trainer:
             if summary.epsilon < 0.1:
                 self._nearly_greedy.add(summary.success)
         elif summary.purpose == "validate":
+            counters.validation_steps += summary.steps
+            self._steps_rate.add(summary.steps)
             verdict = self.validation.add(summary.episode, summary.success, self.parts.dqn.updates)
             if verdict is not None:
                 self._judge(verdict)
@@ -370,6 +374,7 @@ class Trainer:
             "time": round(time.time(), 3),
             "seconds": round(counters.training_seconds, 3),
             "steps": counters.steps,
+            "validation_steps": counters.validation_steps,
             "episodes": counters.episodes,
             "updates": parts.dqn.updates,
             "version": counters.version,

@@ -197,6 +197,8 @@ def test_rates_come_from_training_seconds_or_from_times_without_the_gaps() -> No
     assert training_rate(metrics(11)) == (10.0, 90.0)
     lines = [{"time": t, "steps": s} for t, s in ((0, 0), (5, 500), (1000, 500), (1005, 1000))]
     assert training_rate(lines) == (10.0, 100.0)
+    validated = [{"time": 0, "steps": 0}, {"time": 2, "seconds": 2.0, "steps": 100, "validation_steps": 60}]
+    assert training_rate(validated) == (2.0, 80.0)
     assert training_rate([]) == (None, None)
     assert training_rate([{"time": 1.0, "steps": 3}]) == (None, None)
 

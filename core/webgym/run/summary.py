@@ -31,7 +31,8 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
 
     Returns:
         At least ``evaluation`` (None without one, else with ``success``, ``episodes``, ``interval``, ...),
-        ``steps``, ``steps_per_second`` (mean over the training), ``seconds``, ``training_seconds``,
+        ``steps`` (of training), ``validation_steps``, ``steps_per_second`` (of both, mean over the training),
+        ``seconds``, ``training_seconds``,
         ``episodes``, ``updates``, ``restarts``, ``stop_reason``, ``out``.
     """
     lines = list(read_json_lines(directory.metrics))
@@ -46,6 +47,7 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
         "message": None,
         "evaluation": read_json(directory.evaluation),
         "steps": last.get("steps", 0),
+        "validation_steps": last.get("validation_steps", 0),
         "steps_per_second": None if rate is None else round(rate, 2),
         "seconds": None,
         "training_seconds": None if trained is None else round(trained, 2),
@@ -98,7 +100,7 @@ def training_rate(lines: Iterable[Mapping[str, Any]]) -> tuple[float | None, flo
         if isinstance(line.get("seconds"), int | float):
             told = float(line["seconds"])
         if isinstance(line.get("steps"), int | float):
-            steps = float(line["steps"])
+            steps = float(line["steps"]) + float(line.get("validation_steps") or 0)
         if before is not None and isinstance(line.get("time"), int | float):
             gap = float(line["time"]) - float(before["time"])
             seconds += gap if 0 <= gap <= _LONGEST_GAP else 0.0
