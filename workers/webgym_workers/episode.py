@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from webgym.errors import TaskError
+from webgym.errors import ProtocolError, TaskError
 from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
 from webgym_workers.actions import is_valid, perform
+from webgym_workers.browser.faults import JavaScriptError
 from webgym_workers.observer.features import View, build_view
 from webgym_workers.observer.frame import frame_of
 from webgym_workers.observer.instruction import Instruction
@@ -110,7 +111,9 @@ class Episode:
         dealt = await self.page.evaluate(self._ask("setup", self.task.setup, seed, str))
         self._loaded = start
         if isinstance(dealt, dict) and isinstance(dealt.get("goal"), str):
-            goal = Goal(dealt["goal"], tuple(str(e) for e in dealt.get("emphasised") or ()))
+            emphasised = dealt.get("emphasised")
+            parts = tuple(map(str, emphasised)) if isinstance(emphasised, list) else ()
+            goal = Goal(dealt["goal"], parts)
         else:
             said = self._ask("goal", self.task.goal, seed, (str, Goal))
             goal = Goal(said) if isinstance(said, str) else said
@@ -149,8 +152,13 @@ class Episode:
 
     async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
         read = await self.page.evaluate_settled(self._read, self._budget)
-        snapshot = PageSnapshot.parse(read.value["page"])
-        outcome = self._ask("judge", self.task.judge, read.value["probe"], Outcome)
+        answer = read.value if isinstance(read.value, dict) else {}
+        try:
+            snapshot = PageSnapshot.parse(answer.get("page"))
+        except ProtocolError as error:
+            # A page that meddles with our script costs its episode, not the process that holds other browsers, too.
+            raise JavaScriptError(str(error)) from error
+        outcome = self._ask("judge", self.task.judge, answer.get("probe"), Outcome)
         memory = self._memory
         memory.unsettled = not read.settled
         url = snapshot.url.partition("#")[0]
