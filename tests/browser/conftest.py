@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import pytest_asyncio
+from playing import Deal, dealing
 
 from webgym.errors import BrowserError
 from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
@@ -43,6 +44,13 @@ async def page(process: ChromiumProcess) -> AsyncIterator[Page]:
     page = await Page.open(process.client)
     yield page
     await page.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def deal(process: ChromiumProcess) -> AsyncIterator[Deal]:
+    """Episodes on pages written in the test: ``await deal(html, goal)``."""
+    async with dealing(process.client) as deal:
+        yield deal
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from webgym.schema import Action, ActionKind, Schema
+from webgym_workers.browser.faults import JavaScriptError
 from webgym_workers.observer.features import View
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
         direction = -1 if kind is ActionKind.SCROLL_UP else 1
         return None if await page.evaluate(f"__webgym_observer.scroll({direction})") else "nothing to scroll"
     if kind is ActionKind.BACK:
-        await page.back()
-        return None
+        return None if await page.back() else "nothing to go back to"
     if kind is ActionKind.WAIT:
         await page.wait_for_change(budget)
         return None
@@ -66,7 +66,10 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
     point = await page.evaluate(f"__webgym_observer.locate({node.id})")
     if "error" in point:
         return str(point["error"])
-    x, y = float(point["x"]), float(point["y"])
+    try:
+        x, y = float(point["x"]), float(point["y"])
+    except (KeyError, TypeError, ValueError):
+        raise JavaScriptError(f"the page tampered with where its elements are: {point!r:.80}") from None
     if kind is ActionKind.HOVER:
         await page.hover(x, y)
         return None

@@ -3,7 +3,7 @@
 // which it wraps to learn which elements react to clicks.
 (() => {
   if (globalThis.__webgym_observer) return;
-  const MAX_VISITED = 6000, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 64;
+  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 64;
   const CLICK = 1, DOUBLE = 2, HOVER = 4;
   const EVENT_BITS = {
     click: CLICK, mousedown: CLICK, mouseup: CLICK, pointerdown: CLICK, pointerup: CLICK, touchend: CLICK,
@@ -16,8 +16,11 @@
   const listeners = new WeakMap();
   const ids = new WeakMap();
   const elements = new Map();
-  let nextId = 1;
+  // No two documents give the same number to an element: what an agent remembers of one must not be taken for another.
+  let nextId = crypto.getRandomValues(new Uint32Array(1))[0] * 2 ** 20 + 1;
   let targetPoints = new Map();
+  let scrollers = [];
+  let searches = 0;
 
   const add = EventTarget.prototype.addEventListener;
   EventTarget.prototype.addEventListener = function (type, handler, options) {
@@ -26,8 +29,14 @@
     return add.call(this, type, handler, options);
   };
 
+  // A frame of the same origin has a script of its own that has seen its elements' listeners.
+  const listened = (el) => {
+    if (el.ownerDocument === document) return listeners.get(el) || 0;
+    const other = el.ownerDocument.defaultView && el.ownerDocument.defaultView.__webgym_observer;
+    return other ? other.listenersOf(el) : 0;
+  };
   const reacts = (el) => {
-    let bits = listeners.get(el) || 0;
+    let bits = listened(el);
     if (el.onclick || el.onmousedown || el.onmouseup) bits |= CLICK;
     if (el.ondblclick) bits |= DOUBLE;
     if (el.onmouseover || el.onmouseenter || el.onmousemove) bits |= HOVER;
@@ -42,8 +51,51 @@
   const elementOf = (id) => {
     const ref = elements.get(id);
     const el = ref && ref.deref();
-    return el && el.isConnected ? el : null;
+    return el && el.isConnected && el.ownerDocument.defaultView ? el : null;
   };
+
+  // Where an element stands on the whole page: frames of the same origin and open shadow roots are part of it.
+  const innerDocument = (el) => (el.tagName === 'IFRAME' || el.tagName === 'FRAME' ? el.contentDocument : null);
+  const frameOf = (doc) => (doc !== document && doc.defaultView ? doc.defaultView.frameElement : null);
+  const innerCorner = (frame) => {
+    const r = frame.getBoundingClientRect(), style = getComputedStyle(frame);
+    return [r.left + frame.clientLeft + parseFloat(style.paddingLeft), r.top + frame.clientTop + parseFloat(style.paddingTop)];
+  };
+  const onPage = (r, doc) => {
+    let { left, top } = r;
+    for (let frame = frameOf(doc); frame; frame = frameOf(frame.ownerDocument)) {
+      const [x, y] = innerCorner(frame);
+      left += x; top += y;
+    }
+    return new DOMRect(left, top, r.width, r.height);
+  };
+  const rectOf = (el) => {
+    const r = el.getBoundingClientRect();
+    return el.ownerDocument === document ? r : onPage(r, el.ownerDocument);
+  };
+  // An element with "display: contents" has no box, only what is in it.
+  const contentsRect = (el) => {
+    const range = el.ownerDocument.createRange();
+    range.selectNodeContents(el);
+    return onPage(range.getBoundingClientRect(), el.ownerDocument);
+  };
+  const parentOf = (n) => n.assignedSlot || n.parentNode || n.host || (n.nodeType === 9 ? frameOf(n) : null);
+  const childNodesOf = (el) => {
+    if (el.shadowRoot) return el.shadowRoot.childNodes;
+    const assigned = el.tagName === 'SLOT' ? el.assignedNodes() : [];
+    return assigned.length ? assigned : el.childNodes;
+  };
+  const focusedElement = () => {
+    let el = document.activeElement;
+    while (el) {
+      const doc = innerDocument(el);
+      const inner = el.shadowRoot ? el.shadowRoot.activeElement : doc && doc.activeElement;
+      if (!inner) break;
+      el = inner;
+    }
+    return el;
+  };
+  const isStructural = (el) => el === el.ownerDocument.body || el === el.ownerDocument.documentElement;
 
   const NATIVE = new Set(['A', 'BUTTON', 'INPUT', 'SELECT', 'TEXTAREA', 'SUMMARY', 'OPTION']);
   const ROLES = new Set(['button', 'link', 'tab', 'menuitem', 'checkbox', 'radio', 'option', 'switch', 'treeitem',
@@ -54,13 +106,26 @@
 
   const isEditable = (el) => el.isContentEditable || el.tagName === 'TEXTAREA' ||
     (el.tagName === 'INPUT' && EDITABLE_TYPES.has(el.type));
+  // Many pages hide a checkbox and draw its label in its stead; then the label is what there is to click.
+  const standsFor = (label) => {
+    const control = label.tagName === 'LABEL' ? label.control : null;
+    if (!control) return null;
+    const r = control.getBoundingClientRect();
+    const seen = r.width > 2 && r.height > 2 && control.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+    return seen ? null : control;
+  };
+  const isToggle = (el) => el.tagName === 'INPUT' && (el.type === 'checkbox' || el.type === 'radio');
   const isNative = (el) => (NATIVE.has(el.tagName) && !(el.tagName === 'A' && !el.hasAttribute('href') && !reacts(el))) ||
     el.isContentEditable && !(el.parentElement && el.parentElement.isContentEditable) ||
-    ROLES.has(el.getAttribute('role')) || (el.hasAttribute('tabindex') && el.tabIndex >= 0);
+    ROLES.has(el.getAttribute('role')) || (el.hasAttribute('tabindex') && el.tabIndex >= 0) || standsFor(el) !== null;
 
   const directText = (el) => {
     let text = '';
-    for (const child of el.childNodes) if (child.nodeType === 3) text += child.data;
+    for (const child of childNodesOf(el)) {
+      if (child.nodeType === 3) text += child.data;
+      // A slot has no box of its own: the words put into it are its parent's.
+      else if (child.tagName === 'SLOT') for (const put of childNodesOf(child)) if (put.nodeType === 3) text += put.data;
+    }
     return squash(text);
   };
 
@@ -69,7 +134,7 @@
     if (el.labels && el.labels.length) return squash([...el.labels].map((l) => l.textContent).join(' '));
     const by = el.getAttribute('aria-labelledby');
     if (by) {
-      const text = by.split(/\s+/).map((i) => { const e = el.ownerDocument.getElementById(i); return e ? e.textContent : ''; });
+      const text = by.split(/\s+/).map((i) => { const e = el.getRootNode().getElementById(i); return e ? e.textContent : ''; });
       if (squash(text.join(' '))) return squash(text.join(' '));
     }
     const own = el.getAttribute('aria-label') || el.getAttribute('placeholder') || el.getAttribute('title') ||
@@ -125,20 +190,23 @@
   const scrollable = (el) => {
     const extra = el.scrollHeight - el.clientHeight;
     if (extra < 4 || el.clientHeight < 12) return false;
-    if (el === document.scrollingElement) return getComputedStyle(el).overflowY !== 'hidden';
+    if (el === el.ownerDocument.scrollingElement) return getComputedStyle(el).overflowY !== 'hidden';
     if (el.tagName === 'TEXTAREA') return true;
     const o = getComputedStyle(el).overflowY;
     return o === 'auto' || o === 'scroll';
   };
 
   const contains = (el, other) => {
-    for (let n = other; n; n = n.parentNode || n.host) if (n === el) return true;
+    for (let n = other; n; n = parentOf(n)) if (n === el) return true;
     return false;
   };
   const deepestAt = (x, y) => {
     let found = document.elementFromPoint(x, y);
-    while (found && found.shadowRoot) {
-      const inner = found.shadowRoot.elementFromPoint(x, y);
+    while (found) {
+      const doc = innerDocument(found);
+      if (doc) { const [left, top] = innerCorner(found); x -= left; y -= top; }
+      const root = found.shadowRoot || doc;
+      const inner = root && root.elementFromPoint(x, y);
       if (!inner || inner === found) break;
       found = inner;
     }
@@ -165,6 +233,7 @@
     if (r.width <= 0 || r.height <= 0 || !inView(r)) return null;
     const [x, y] = middle(r);
     if (owns(el, x, y)) return { x, y };
+    if (++searches > MAX_SEARCHES) return null;
     for (const [fx, fy] of SPOTS) {
       // A pixel inside the border at the least: often all that another element leaves to see is a strip at the edge.
       const px = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
@@ -173,21 +242,30 @@
     }
     return null;
   };
+  // Scrolled out of something that holds it, a frame maybe.
   const clipped = (el) => {
-    const r = el.getBoundingClientRect();
-    for (let p = el.parentElement; p && p !== document.documentElement; p = p.parentElement) {
-      if (p.scrollHeight > p.clientHeight + 2 && getComputedStyle(p).overflowY !== 'visible') {
-        const b = p.getBoundingClientRect();
-        if (r.top + r.height / 2 < b.top || r.top + r.height / 2 > b.bottom) return true;
-      }
+    const r = el.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2;
+    const root = el.ownerDocument.documentElement;
+    for (let p = parentOf(el); p && p !== root; p = parentOf(p)) {
+      if (p.nodeType !== 1) continue;
+      const tall = p.scrollHeight > p.clientHeight + 2, wide = p.scrollWidth > p.clientWidth + 2;
+      if (!tall && !wide) continue;
+      const style = getComputedStyle(p), b = p.getBoundingClientRect();
+      if (tall && style.overflowY !== 'visible' && (y < b.top || y > b.bottom)) return true;
+      if (wide && style.overflowX !== 'visible' && (x < b.left || x > b.right)) return true;
     }
-    return false;
+    const frame = frameOf(el.ownerDocument);
+    if (!frame) return false;
+    const { innerWidth: width, innerHeight: height } = el.ownerDocument.defaultView;
+    return x < 0 || y < 0 || x > width || y > height || clipped(frame);
   };
 
   const observe = (exclude) => {
-    const nodes = [], texts = [], scrollers = [];
+    const nodes = [], texts = [];
+    scrollers = [];
+    searches = 0;
     const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
-    const active = document.activeElement;
+    const active = focusedElement();
     let visited = 0, truncated = false;
     targetPoints = new Map();
 
@@ -198,44 +276,52 @@
     };
 
     // Returns what can be read below el, outside nodes of their own (for a container's own text), and whether there are nodes.
-    const walk = (el, inside) => {
-      if (++visited > MAX_VISITED) { truncated = true; return ['', 0, null]; }
+    const walk = (el, inside, depth) => {
+      if (++visited > MAX_VISITED || depth > MAX_DEPTH) { truncated = true; return ['', 0, null]; }
       if (SKIP.has(el.tagName) || skipped.has(el)) return ['', 0, null];
       const style = getComputedStyle(el);
-      if (style.display === 'none') return ['', 0, null];
-      const rect = el.getBoundingClientRect();
+      if (style.display === 'none' || +style.opacity <= 0.01) return ['', 0, null];
+      const rect = style.display === 'contents' ? contentsRect(el) : rectOf(el);
       const before = texts.length;
-      const shown = style.visibility !== 'hidden' && rect.width > 0 && rect.height > 0 && +style.opacity > 0.01;
-      if (el !== document.body && scrollable(el)) scrollers.push(el);
+      const least = isToggle(el) && el.labels.length ? 2 : 0;
+      const shown = style.visibility === 'visible' && rect.width > least && rect.height > least;
+      const structural = isStructural(el);
+      if (!structural && scrollable(el)) scrollers.push(el);
       const bits = reacts(el);
       const native = isNative(el);
       const mine = native || (bits & (CLICK | DOUBLE | HOVER)) !== 0 ||
         (style.cursor === 'pointer' && el.parentElement && getComputedStyle(el.parentElement).cursor !== 'pointer');
-      const structural = el === document.body || el === document.documentElement;
       const taken = mine && !structural && shown && !style.cursor.endsWith('-resize');
       let text = '', readable = '', inner = 0, firstLeaf = null;
       const atom = el.tagName === 'SELECT' || el.tagName === 'TEXTAREA' || el.tagName === 'svg' && taken;
       if (!atom) {
-        const own = shown ? directText(el) : '';
-        for (const root of el.shadowRoot ? [el.shadowRoot, el] : [el]) {
-          for (const child of root.children) {
-            const [t, n, leaf] = walk(child, inside || (taken && native));
-            inner += n;
-            if (t) text += (text ? ' ' : '') + t;
-            if (leaf && !firstLeaf) firstLeaf = leaf;
-          }
+        const doc = innerDocument(el), slot = el.tagName === 'SLOT';
+        const own = shown && !slot && el.tagName !== 'IFRAME' ? directText(el) : '';
+        let children = childNodesOf(el);
+        if (el.tagName === 'IFRAME' || style.contentVisibility === 'hidden') children = [];
+        // What a closed "details" holds has a box all the same.
+        else if (el.tagName === 'DETAILS' && !el.open) children = [...el.children].filter((c) => c.tagName === 'SUMMARY').slice(0, 1);
+        if (doc && doc.body && shown) {
+          children = [doc.body];
+          if (doc.scrollingElement && scrollable(doc.scrollingElement)) scrollers.push(doc.scrollingElement);
+        }
+        for (const child of children) {
+          if (child.nodeType !== 1) continue;
+          const [t, n, leaf] = walk(child, inside || (taken && native), depth + 1);
+          inner += n;
+          if (t) text += (text ? ' ' : '') + t;
+          if (leaf && !firstLeaf) firstLeaf = leaf;
         }
         if (own) { text = text ? own + ' ' + text : own; firstLeaf = el; }
         if (own && !inside && !taken && !structural) {
           const label = el.closest('label');
-          const merged = label && (label.control || null);
-          if (!merged) emit(texts, el, rect, own, bits, 'text', null);
+          if (!(label && label.control)) emit(texts, el, rect, own, bits, 'text', null);
         }
       }
       readable = squash(text).slice(0, MAX_CONTEXT);
       if (el.tagName === 'INPUT' && (el.type === 'submit' || el.type === 'button')) readable = el.value;
       if (taken && !(inside && !native && !bits)) {
-        const merged = el.tagName === 'LABEL' && el.control;
+        const merged = el.tagName === 'LABEL' && el.control && !standsFor(el);
         if (!merged) {
           if (inner === 0 || native) {
             texts.length = before;
@@ -246,10 +332,10 @@
           if (own) { emit(nodes, el, rect, own, bits, 'node', firstLeaf); return ['', inner + 1, firstLeaf]; }
         }
       }
-      return [shown ? readable : '', inner, firstLeaf];
+      return [shown || el.tagName === 'SLOT' ? readable : '', inner, firstLeaf];
     };
     if (elements.size > 4000) for (const [id, ref] of elements) if (!ref.deref()?.isConnected) elements.delete(id);
-    if (document.body) walk(document.body, false);
+    if (document.body) walk(document.body, false, 0);
 
     // A row is the nearest ancestor that says more than the node itself, and less than the whole page: the words of a
     // table row or a list entry tell which of many equal icons is meant.
@@ -275,52 +361,53 @@
     const out = [];
     for (const n of all) {
       const el = n.el, tag = el.tagName.toLowerCase();
+      const control = standsFor(el) || el;
       let flags = 0;
       if (n.kind === 'node') flags |= FLAG.interactive;
-      if (stateOf(el)) flags |= FLAG.checked;
-      if (el === active) flags |= FLAG.focused;
-      if (el.disabled || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
+      if (stateOf(control)) flags |= FLAG.checked;
+      if (control === active) flags |= FLAG.focused;
+      if (control.matches(':disabled') || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
       if (n.bits & DOUBLE) flags |= FLAG.dblclick;
       if (n.bits & HOVER) flags |= FLAG.hover;
       if (isEditable(el)) flags |= el.readOnly ? FLAG.readonly : FLAG.editable;
       if (el.multiple && tag === 'select') flags |= FLAG.multiple;
       const target = targetPoints.get(n.id) || el;
-      const r = target === el ? n.rect : target.getBoundingClientRect();
+      const r = target === el ? n.rect : rectOf(target);
       if (!inView(r)) flags |= FLAG.offscreen;
       else if (hitPoint(el, r)) flags |= FLAG.hit;
       else if (clipped(el)) flags |= FLAG.offscreen;
       let value = null, options = null;
       if (tag === 'select') {
-        options = [...el.options].slice(0, MAX_OPTIONS).map((o) => squash(o.textContent).slice(0, MAX_TEXT));
+        options = [...el.options].filter((o) => !o.matches(':disabled')).slice(0, MAX_OPTIONS).map((o) => squash(o.textContent).slice(0, MAX_TEXT));
         value = [...el.selectedOptions].map((o) => squash(o.textContent)).join('\n').slice(0, MAX_TEXT);
       } else if (flags & (FLAG.editable | FLAG.readonly)) {
         value = shownValue(el).slice(0, MAX_TEXT);
       }
       const style = n.kind === 'node' ? getComputedStyle(el) : null;
       let color = '';
-      if (style) color = el instanceof SVGElement ? style.fill : style.backgroundColor;
-      out.push([n.id, tag, el.type || el.getAttribute('role') || '', n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
+      if (style) color = el.namespaceURI === 'http://www.w3.org/2000/svg' ? style.fill : style.backgroundColor;
+      out.push([n.id, tag, control.type || el.getAttribute('role') || '', n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
         rowOf(el, n.text), value, options, r.left, r.top, r.width, r.height, flags, color]);
     }
     const root = document.scrollingElement || document.documentElement;
     if (root && scrollable(root) && !scrollers.includes(root)) scrollers.push(root);
     const up = scrollers.some((s) => s.scrollTop > 1);
     const down = scrollers.some((s) => s.scrollTop + s.clientHeight < s.scrollHeight - 1);
-    globalThis.__webgym_observer.scrollers = scrollers;
     return {
       url: location.href, title: document.title, width: innerWidth, height: innerHeight,
       up, down, scroll: root && root.scrollHeight > innerHeight ? root.scrollTop / (root.scrollHeight - innerHeight) : 0,
-      focused: active && active !== document.body ? (isEditable(active) ? 2 : 1) : 0, truncated, nodes: out,
+      focused: active && !isStructural(active) ? (isEditable(active) ? 2 : 1) : 0, truncated, nodes: out,
     };
   };
 
   // Where to click for a node: brought into view if it has to be, and tested, since the page may have moved since.
   const locate = (id) => {
+    searches = 0;
     const el = elementOf(id);
     if (!el) return { error: 'gone' };
     let target = targetPoints.get(id);
     if (!target || !target.isConnected) target = el;
-    const attempt = () => hitPoint(el, target.getBoundingClientRect());
+    const attempt = () => hitPoint(el, rectOf(target));
     const found = attempt();
     if (found) return found;
     target.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
@@ -328,7 +415,7 @@
   };
 
   const scroll = (direction) => {
-    const list = globalThis.__webgym_observer.scrollers.filter((s) => s.isConnected && (direction < 0
+    const list = scrollers.filter((s) => s.isConnected && (direction < 0
       ? s.scrollTop > 1 : s.scrollTop + s.clientHeight < s.scrollHeight - 1));
     if (!list.length) return false;
     list.sort((a, b) => b.clientWidth * b.clientHeight - a.clientWidth * a.clientHeight);
@@ -342,8 +429,13 @@
     if (!el) return false;
     el.focus({ preventScroll: true });
     if (el.select) el.select();
-    else { const range = document.createRange(); range.selectNodeContents(el); const s = getSelection(); s.removeAllRanges(); s.addRange(range); }
-    return document.activeElement === el;
+    else {
+      const range = el.ownerDocument.createRange(), selection = el.ownerDocument.getSelection();
+      range.selectNodeContents(el);
+      selection.removeAllRanges();
+      selection.addRange(range);
+    }
+    return focusedElement() === el;
   };
 
   const setValue = (el, value) => {
@@ -363,13 +455,17 @@
     }
     return selectAll(id) ? 'type' : 'unfocusable';
   };
-  const clear = (id) => selectAll(id) && document.execCommand('delete');
+  const clear = (id) => {
+    const el = elementOf(id);
+    if (el && el.tagName === 'INPUT' && PICKERS.has(el.type)) { setValue(el, ''); return true; }
+    return selectAll(id) && el.ownerDocument.execCommand('delete');
+  };
 
   const choose = (id, text) => {
     const el = elementOf(id);
     if (!el || el.tagName !== 'SELECT') return false;
     const wanted = squash(text).toLowerCase();
-    const options = [...el.options].filter((o) => !o.disabled);
+    const options = [...el.options].filter((o) => !o.matches(':disabled'));
     const option = options.find((o) => squash(o.textContent) === text) ||
       options.find((o) => squash(o.textContent).toLowerCase() === wanted);
     if (!option) return false;
@@ -380,5 +476,8 @@
     return true;
   };
 
-  globalThis.__webgym_observer = { observe, locate, scroll, selectAll, prepareTyping, clear, choose, scrollers: [] };
+  // Out of the page's reach: what it puts in the way costs an episode, but it cannot answer in our name by accident.
+  Object.defineProperty(globalThis, '__webgym_observer', {
+    value: Object.freeze({ observe, locate, scroll, prepareTyping, clear, choose, listenersOf: (el) => listeners.get(el) || 0 }),
+  });
 })();

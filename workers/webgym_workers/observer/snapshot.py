@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntFlag
 from importlib.resources import files
@@ -85,7 +86,7 @@ class PageSnapshot:
                     int(n[0]), str(n[1]), str(n[2]), str(n[3]), str(n[4]), str(n[5]), str(n[6]),
                     None if n[7] is None else str(n[7]),
                     None if n[8] is None else tuple(map(str, n[8])),
-                    float(n[9]), float(n[10]), float(n[11]), float(n[12]), NodeFlag(n[13]), str(n[14]),
+                    _finite(n[9]), _finite(n[10]), _finite(n[11]), _finite(n[12]), NodeFlag(n[13]), str(n[14]),
                 )
                 for n in raw["nodes"]
             )  # fmt: skip
@@ -96,13 +97,20 @@ class PageSnapshot:
                 int(raw["height"]),
                 bool(raw["up"]),
                 bool(raw["down"]),
-                float(raw["scroll"]),
+                _finite(raw["scroll"]),
                 int(raw["focused"]),
                 bool(raw["truncated"]),
                 nodes,
             )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ProtocolError(f"the page's observer script answered nonsense: {error!r}") from error
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no length")
+    return number
 
 
 def observer_script() -> str:
