@@ -34,9 +34,9 @@ class EpisodeLedger:
         self._seen: set[str] = set()
         self.next_index: dict[str, int] = {}
         """By purpose: the first episode index that no line names yet."""
-        if path.exists():
-            self._load(path)
+        # The writer first: it drops a last line that a crash left unfinished, whose episode must count as not written.
         self._writer = JsonLinesWriter(path)
+        self._load(path)
 
     def _load(self, path: Path) -> None:
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -45,12 +45,12 @@ class EpisodeLedger:
                     entry = json.loads(line)
                     self._remember(str(entry["episode"]), str(entry["purpose"]))
                 except (ValueError, KeyError, TypeError):
-                    continue  # the last line of a crash; the writer drops it
+                    continue  # damaged: its episode is written again should it come again
 
     def _remember(self, episode: str, purpose: str) -> None:
         self._seen.add(episode)
         tail = episode.rpartition("-")[2]
-        if tail.isdigit():
+        if tail.isdecimal():
             self.next_index[purpose] = max(self.next_index.get(purpose, 0), int(tail) + 1)
 
     def __len__(self) -> int:

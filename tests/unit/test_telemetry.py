@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from webgym.errors import UsageError
-from webgym.telemetry import TelemetryServer, configure_logging, last_word, log_context
+from webgym.telemetry import Numbers, TelemetryServer, configure_logging, last_word, log_context
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,33 @@ def test_a_health_check_that_fails_is_unhealthy() -> None:
         status, body = get(server.port, "/healthz")
     assert status == 503
     assert "Redis is gone" in body
+
+
+def test_the_latest_figures_are_gauges_with_the_programs_labels() -> None:
+    registry = CollectorRegistry()
+    numbers = Numbers({"run": "u1", "program": "learner-0"}, registry)
+    assert generate_latest(registry) == b""
+    numbers.set({"steps": 5, "loss": 0.25, "success": None, "reason": "steps", "alive": True})
+    lines = generate_latest(registry).decode().splitlines()
+    assert 'webgym_steps{program="learner-0",run="u1"} 5.0' in lines
+    assert 'webgym_loss{program="learner-0",run="u1"} 0.25' in lines
+    assert 'webgym_alive{program="learner-0",run="u1"} 1.0' in lines
+    assert "# TYPE webgym_steps gauge" in lines
+    assert not any("success" in line or "reason" in line for line in lines)
+    # What is not said any more is not shown any more.
+    numbers.set({"steps": 6, "loss": float("nan")})
+    lines = generate_latest(registry).decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        'webgym_steps{program="learner-0",run="u1"} 6.0',
+        'webgym_loss{program="learner-0",run="u1"} NaN',
+    ]
+
+
+@pytest.mark.parametrize("name", ["browser crash", "restarts_browser memory", "a.b", "1st", "ü"])
+def test_a_figure_of_any_name_does_not_break_the_scrape(name: str) -> None:
+    registry = CollectorRegistry()
+    Numbers({"run": "u1"}, registry).set({name: 1, "steps": 2})
+    assert b'webgym_steps{run="u1"} 2.0' in generate_latest(registry)
 
 
 def test_json_lines_carry_run_worker_and_episode() -> None:
