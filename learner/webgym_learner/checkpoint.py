@@ -80,10 +80,33 @@ class CheckpointStore:
         self.directory = directory
         self.schema = schema
         self.keep = keep
+        self._held: set[int] = set()
+        self._newest = 0
 
     def steps(self) -> list[int]:
         """Steps there are checkpoints of, damaged or not, ascending."""
         return sorted(_folders(self.directory))
+
+    def hold(self, step: int) -> None:
+        """Keep the checkpoint of a step, whatever its age, while it is being judged."""
+        self._held.add(step)
+
+    def release(self, step: int) -> None:
+        """Let pruning have a held checkpoint again, at the next save."""
+        self._held.discard(step)
+
+    def free_step(self, step: int) -> int:
+        """The number to save under after so many steps: the first from there on that is free.
+
+        Training may go on without taking a step, while all browsers validate: what is saved then must not replace what
+        is being judged or was judged best, nor come before what was saved or loaded last.
+        """
+        known = self._best()
+        taken = self._held if known is None else self._held | {known[0]}
+        step = max(step, self._newest)
+        while step in taken:
+            step += 1
+        return step
 
     def save(self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
         """Writes a checkpoint, then removes those that need not be kept.
@@ -141,6 +164,7 @@ class CheckpointStore:
             ) from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+        self._newest = step
         return final
 
     def mark(self, step: int, score: float) -> bool:
@@ -190,6 +214,7 @@ class CheckpointStore:
                 continue
             # An older one would be of that schema, too: no reason to fall back.
             _check_schema(found, self.schema)
+            self._newest = found.step
             return Checkpoint(
                 found.path, found.step, found.schema, found.arrays, found.state, skipped=tuple(skipped)
             )
@@ -222,7 +247,7 @@ class CheckpointStore:
         """Keeps the newest that look whole, and the best; a damaged one never pushes out a good one."""
         folders = _folders(self.directory)
         whole = [step for step in sorted(folders, reverse=True) if _looks_whole(folders[step])]
-        kept = set(whole[: self.keep])
+        kept = set(whole[: self.keep]) | self._held
         known = self._best()
         if known is not None:
             kept.add(known[0])

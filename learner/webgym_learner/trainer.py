@@ -233,6 +233,7 @@ class Trainer:
                 self.parts.checkpoints.mark(step, verdict.lower)
             except CheckpointError as error:
                 logger.warning("%s", error)
+            self.parts.checkpoints.release(step)
         if verdict.passed and self.parts.spec.stop.success is not None:
             self._passed = verdict
             return
@@ -263,7 +264,9 @@ class Trainer:
 
     def _start_round(self) -> None:
         version = self.publish(pinned=True)
-        self._round_checkpoint[version] = self.checkpoint()
+        step = self.checkpoint()
+        self.parts.checkpoints.hold(step)
+        self._round_checkpoint[version] = step
         tasks = self.parts.schedule.deal(
             "validate", self.parts.spec.stop.window, version=version, label="-round"
         )
@@ -312,7 +315,7 @@ class Trainer:
         return counters.version
 
     def checkpoint(self) -> int:
-        """Write a checkpoint; returns the step it is named by."""
+        """Write a checkpoint; returns the step it is named by, which may lie beyond the steps taken."""
         parts = self.parts
         self._next_checkpoint = time.monotonic() + parts.spec.learner.checkpoint.interval_seconds
         saved = parts.dqn.state_dict()
@@ -329,8 +332,9 @@ class Trainer:
             replay_arrays, replay_state = parts.replay.state()
             arrays["replay"] = replay_arrays
             state["replay"] = replay_state
-        parts.checkpoints.save(parts.counters.steps, arrays, state)
-        return parts.counters.steps
+        step = parts.checkpoints.free_step(parts.counters.steps)
+        parts.checkpoints.save(step, arrays, state)
+        return step
 
     def final_weights(self) -> tuple[dict[str, NDArray[np.float32]], str]:
         """The weights to evaluate, and where they come from: the version that passed, else the surest one."""

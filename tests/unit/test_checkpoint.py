@@ -172,6 +172,39 @@ def lose_all(path: Path) -> None:
 DAMAGE = [truncate, flip, cut_manifest, edit_manifest, list_manifest, lose_state, lose_all]
 
 
+def test_what_is_being_judged_is_kept_and_not_replaced(tmp_path: Path) -> None:
+    made = store(tmp_path, keep=1)
+    made.save(made.free_step(100), *contents(1))
+    made.hold(100)
+    assert made.free_step(99) == made.free_step(100) == 101
+    for step in (100, 100, 105):
+        made.save(made.free_step(step), *contents(2))
+    assert made.steps() == [100, 105]
+    # Judged best, it stays what it was judged as, and what follows comes after it.
+    made.mark(100, 0.9)
+    made.release(100)
+    made.save(made.free_step(100), *contents(3))
+    assert made.steps() == [100, 105]
+    assert made.best().state["updates"] == 5
+    np.testing.assert_array_equal(made.best().arrays["replay"]["mask"], contents(1)[0]["replay"]["mask"])
+    # A learner that goes on from the newest does not fall behind it.
+    again = store(tmp_path, keep=1)
+    assert again.latest().step == 105
+    assert again.free_step(100) == 105
+    assert again.free_step(106) == 106
+
+
+def test_what_is_released_unmarked_goes_like_any_other(tmp_path: Path) -> None:
+    made = store(tmp_path, keep=1)
+    made.save(1, *contents())
+    made.hold(1)
+    made.save(2, *contents())
+    made.release(1)
+    made.release(7)
+    made.save(3, *contents())
+    assert made.steps() == [3]
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_one_line_and_the_one_before_is_taken(
     tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
