@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import subprocess
 import time
 from pathlib import Path
@@ -21,9 +22,11 @@ from webgym_workers.browser.cdp import CDPClient, open_pipe
 from webgym_workers.browser.faults import BrowserFault, BrowserGone
 from webgym_workers.browser.find import find_chromium
 from webgym_workers.browser.options import BrowserOptions, SandboxMode
+from webgym_workers.browser.page import WINDOW_FRAME, WINDOW_GAP
 from webgym_workers.browser.profile import Profile
 from webgym_workers.browser.sandbox import sandbox_obstacle
 from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, exited, finish, kill, start
+from webgym_workers.frames.display import Display, display_obstacle
 
 __all__ = ["BrowserOptions", "ChromiumProcess", "SandboxMode"]
 
@@ -43,14 +46,24 @@ class ChromiumProcess:
         pid: Process id of the browser process, also its process group.
         sandboxed: Whether Chromium's sandbox is on.
         sandbox_obstacle: Why it is not, or None.
+        display: Its virtual display, or None.
+        display_obstacle: Why it has none although the options prefer one, or None.
         version: Such as ``Chrome/156.0.8078.114``.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], client: CDPClient, profile: Profile) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        client: CDPClient,
+        profile: Profile,
+        display: Display | None = None,
+    ) -> None:
         self.client = client
         self.pid = process.pid
         self.sandboxed = False
         self.sandbox_obstacle: str | None = None
+        self.display = display
+        self.display_obstacle: str | None = None
         self.version = ""
         self._process = process
         self._profile = profile
@@ -63,7 +76,7 @@ class ChromiumProcess:
 
         Raises:
             BrowserError: There is no Chromium, it cannot start here (the message has its own last line on
-                that), or ``sandbox`` is ``Require`` and cannot be had.
+                that), or ``sandbox`` or ``display`` is ``Require`` and cannot be had.
         """
         loop = asyncio.get_running_loop()
         executable = await loop.run_in_executor(None, find_chromium, options.executable)
@@ -94,17 +107,27 @@ class ChromiumProcess:
         cls, executable: Path, options: BrowserOptions, obstacle: str | None, timeout: float
     ) -> ChromiumProcess:
         profile = Profile()
+        display: Display | None = None
         try:
-            process, our_read, our_write = start(executable, options, profile, sandbox=obstacle is None)
+            display, no_display = await _display(options, profile)
+            environment = display.environment if display else None
+            process, our_read, our_write = start(
+                executable, options, profile, sandbox=obstacle is None, display=environment
+            )
         except BaseException:
+            if display is not None:
+                display.close()
             profile.remove()
             raise
         try:
             client = await open_pipe(our_read, our_write)
         except BaseException:
             finish(process, profile, 0.0)
+            if display is not None:
+                display.close()
             raise
-        browser = cls(process, client, profile)
+        browser = cls(process, client, profile, display)
+        browser.display_obstacle = no_display
         browser.sandboxed, browser.sandbox_obstacle = obstacle is None, obstacle
         stderr = StderrTail()
         try:
@@ -126,8 +149,9 @@ class ChromiumProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs and the pipe stands."""
-        return self.client.gone is None and not self._exited
+        """Whether the process runs, the pipe stands, and so does the display it may have."""
+        displayed = self.display is None or self.display.gone is None
+        return self.client.gone is None and displayed and not self._exited
 
     @property
     def profile(self) -> Path:
@@ -158,6 +182,8 @@ class ChromiumProcess:
     def kill(self) -> None:
         """SIGKILL to the whole process group, at once; :meth:`stop` is still needed for the rest."""
         kill(self._process)
+        if self.display is not None:
+            self.display.kill()
 
     async def stop(self, *, graceful: bool = True) -> None:
         """End the browser, reap it, remove its profile. Safe to call twice; bounded in any state."""
@@ -169,10 +195,33 @@ class ChromiumProcess:
         loop = asyncio.get_running_loop()
         patience = STOP_SECONDS if graceful else 0.0
         await asyncio.shield(loop.run_in_executor(None, finish, self._process, self._profile, patience))
+        if self.display is not None:
+            await self.display.stop()
 
     @property
     def _exited(self) -> bool:
         return exited(self._process)
+
+
+DISPLAY_PIXELS = (1920, 1080)
+"""A display shows pages of at least this size, in CSS pixels: tasks have pages smaller or larger than the options'."""
+
+
+async def _display(options: BrowserOptions, profile: Profile) -> tuple[Display | None, str | None]:
+    """The virtual display that the options ask for, or None and why there is none although they prefer one."""
+    if options.display == "None":
+        return None, None
+    obstacle = display_obstacle()
+    if obstacle and options.display == "Prefer":
+        return None, obstacle
+    width, height = (
+        math.ceil((max(asked, least) + frame) * options.device_scale_factor)
+        for asked, least, frame in zip(
+            (options.width, options.height), DISPLAY_PIXELS, (WINDOW_GAP, WINDOW_FRAME), strict=True
+        )
+    )
+    auth = profile.path / "Xauthority"
+    return await Display.start(width, height, auth, cpus=options.cpu_affinity), None
 
 
 _failed_sandbox: dict[Path, str] = {}

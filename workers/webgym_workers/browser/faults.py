@@ -16,6 +16,7 @@ __all__ = [
     "BrowserGone",
     "CDPError",
     "CDPTimeout",
+    "DisplayGone",
     "JavaScriptError",
     "NavigationError",
     "TargetBlocked",
@@ -34,6 +35,10 @@ class BrowserFault(BrowserError):
 
 class BrowserGone(BrowserFault):
     """The browser process ended or its pipe broke; every call in flight fails with this at once."""
+
+
+class DisplayGone(BrowserFault):
+    """The browser's virtual display ended, hangs, or shows something other than the page; the browser goes with it."""
 
 
 class TargetClosed(BrowserFault):

@@ -73,12 +73,20 @@ DISABLED_FEATURES = (
 )
 
 
+DISPLAYED = (
+    # Without a window manager a window stays where it is put.
+    "--ozone-platform=x11",
+    "--window-position=0,0",
+)
+
+
 def chromium_flags(
     *,
     headless: bool = True,
     sandbox: bool = True,
     width: int = 800,
     height: int = 600,
+    display_scale: float | None = None,
     extra: Sequence[str] = (),
 ) -> list[str]:
     """The flags that every browser of ours starts with, but for the profile's path.
@@ -89,6 +97,7 @@ def chromium_flags(
         sandbox: False adds ``--no-sandbox``.
         width: Width of the window, CSS pixels.
         height: Height of the window, CSS pixels.
+        display_scale: For a virtual display: its pixels for one CSS pixel. Nothing else tells Chromium.
         extra: Further flags; a later one wins.
     """
     return [
@@ -99,6 +108,7 @@ def chromium_flags(
         f"--disable-features={','.join(DISABLED_FEATURES)}",
         f"--window-size={width},{height}",
         *(["--headless=new"] if headless else []),
+        *([] if display_scale is None else [f"--force-device-scale-factor={display_scale:g}", *DISPLAYED]),
         *([] if sandbox else ["--no-sandbox"]),
         *extra,
     ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BrowserOptions", "SandboxMode"]
+__all__ = ["BrowserOptions", "DisplayMode", "SandboxMode"]
 
 SandboxMode = Literal["Require", "Prefer", "Disabled"]
+DisplayMode = Literal["Require", "Prefer", "None"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,9 @@ class BrowserOptions:
         executable: The program; None looks for one (:func:`~webgym_workers.browser.find.find_chromium`).
         sandbox: ``Require`` fails without Chromium's sandbox, ``Prefer`` goes on without it, ``Disabled``
             never uses it.
-        headless: No window.
+        headless: No window; only without a virtual display.
+        display: A virtual display (Xvfb) for each browser, from whose memory frames are read: ``Require`` fails
+            where there can be none, ``Prefer`` goes on without.
         width: Width of a page, CSS pixels.
         height: Height of a page, CSS pixels.
         device_scale_factor: Device pixels per CSS pixel.
@@ -34,6 +37,7 @@ class BrowserOptions:
     executable: str | None = None
     sandbox: SandboxMode = "Prefer"
     headless: bool = True
+    display: DisplayMode = "None"
     width: int = 800
     height: int = 600
     device_scale_factor: float = 1.0

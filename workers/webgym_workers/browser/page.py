@@ -26,7 +26,14 @@ from webgym_workers.browser.keys import key_events, text_events
 from webgym_workers.browser.navigation import LoadWatch, navigated_away
 from webgym_workers.browser.settle import Evaluation, Settled, settle_expression, settle_script
 
-__all__ = ["Page"]
+__all__ = ["WINDOW_FRAME", "WINDOW_GAP", "Page"]
+
+WINDOW_FRAME = 160
+"""CSS pixels that a window has above its page: tabs and toolbar (87), and room for bars that warn of something."""
+WINDOW_GAP = 16
+"""CSS pixels that a display is wider than its widest window: one as wide as the display comes out a pixel short."""
+_LEAST_WINDOW = 500
+"""Chromium makes no window narrower."""
 
 
 class Page:
@@ -35,6 +42,7 @@ class Page:
     Attributes:
         session: The DevTools session of the tab, for what this class does not offer.
         activity: Requests and navigations in flight.
+        viewport: Its width and height, CSS pixels.
     """
 
     def __init__(
@@ -51,6 +59,7 @@ class Page:
         self.target = target
         self.context = context
         self.activity = TabActivity(session, target)
+        self.viewport = (0, 0)
         self._client = client
         self._timeout = timeout
         self._navigation_timeout = navigation_timeout
@@ -70,6 +79,7 @@ class Page:
         navigation_timeout: float = 15.0,
         locale: str | None = None,
         timezone: str | None = None,
+        windowed: bool = False,
     ) -> Page:
         """A blank page in a fresh browser context.
 
@@ -82,6 +92,8 @@ class Page:
             navigation_timeout: Seconds that a navigation which the page starts may go without an answer.
             locale: Language that pages see, or the browser's.
             timezone: Time zone that pages see, or the machine's.
+            windowed: The browser has windows: the page gets one of its own, in the display's upper left corner and
+                large enough to show all of it.
 
         Raises:
             BrowserFault: The browser failed meanwhile.
@@ -97,9 +109,13 @@ class Page:
                 {"behavior": "deny", "browserContextId": context},
                 timeout=patience,
             )
+            window = {"width": width, "height": height}
+            if windowed:
+                window = {"width": max(_LEAST_WINDOW, width), "height": height + WINDOW_FRAME}
+                window |= {"left": 0, "top": 0, "newWindow": True}
             created = await browser.call(
                 "Target.createTarget",
-                {"url": "about:blank", "browserContextId": context, "width": width, "height": height},
+                {"url": "about:blank", "browserContextId": context, **window},
                 timeout=patience,
             )
             target = str(created["targetId"])
@@ -154,6 +170,7 @@ class Page:
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": device_scale_factor, "mobile": False},
         )
+        self.viewport = (width, height)
 
     async def add_script(self, source: str) -> str:
         """Run ``source`` at document start in every document from now on, before the page's own scripts.

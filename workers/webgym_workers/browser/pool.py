@@ -25,6 +25,7 @@ from webgym_workers.browser.faults import (
     BrowserFault,
     BrowserGone,
     CDPTimeout,
+    DisplayGone,
     JavaScriptError,
     NavigationError,
     TargetClosed,
@@ -61,7 +62,8 @@ class Browser:
     Attributes:
         index: Number of the slot.
         state: What it is doing.
-        restarts: Why the process was replaced, and how often (``died``, ``hung``, ``memory``, ``page``).
+        restarts: Why the process was replaced, and how often (``died``, ``hung``, ``memory``, ``page``,
+            ``display``).
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class Browser:
             navigation_timeout=options.navigation_timeout,
             locale=options.locale,
             timezone=options.timezone,
+            windowed=self.process.display is not None,
         )
         self._pages.append(page)
         for script in scripts:
@@ -183,6 +186,9 @@ class Browser:
         A fault of the site's (a refused page, a script error) leaves nothing behind.
         """
         if isinstance(error, BrowserGone):
+            return
+        if isinstance(error, DisplayGone):
+            self.replace("display")
             return
         if isinstance(error, JavaScriptError | NavigationError) and not isinstance(error, TargetClosed):
             return
@@ -243,8 +249,14 @@ class Browser:
                 return "died"
             try:
                 await process.client.browser.call("Browser.getVersion", timeout=HANG_SECONDS)
+                if process.display is not None:
+                    await process.display.sync()
             except BrowserGone:
                 continue
+            except DisplayGone:
+                log.warning("browser %d: its display hangs", self.index)
+                process.kill()
+                return "display"
             except BrowserFault:
                 log.warning("browser %d hangs", self.index)
                 process.kill()

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,17 +64,32 @@ class Started(NamedTuple):
     write: int
 
 
-def start(executable: Path, options: BrowserOptions, profile: Profile, *, sandbox: bool) -> Started:
+def start(
+    executable: Path,
+    options: BrowserOptions,
+    profile: Profile,
+    *,
+    sandbox: bool,
+    display: Mapping[str, str] | None = None,
+) -> Started:
     """Start the program, in a process group and session of its own.
+
+    Args:
+        executable: The program.
+        options: How it is started.
+        profile: Its folder.
+        sandbox: Whether it uses its sandbox.
+        display: Environment that leads to its virtual display; None is no such display.
 
     Raises:
         BrowserError: It cannot be started.
     """
     flags = chromium_flags(
-        headless=options.headless,
+        headless=options.headless and display is None,
         sandbox=sandbox,
         width=options.width,
         height=options.height,
+        display_scale=None if display is None else options.device_scale_factor,
         extra=[
             f"--user-data-dir={profile.path}",
             *([f"--lang={options.locale}"] if options.locale else []),
@@ -97,7 +113,7 @@ def start(executable: Path, options: BrowserOptions, profile: Profile, *, sandbo
             stderr=subprocess.PIPE,
             pass_fds=(child_read, child_write),
             start_new_session=True,
-            env=_environment(profile, options),
+            env=_environment(profile, options) | dict(display or {}),
         )
     except OSError as error:
         os.close(our_read)

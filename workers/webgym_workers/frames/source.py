@@ -1,0 +1,62 @@
+"""Where an episode's frames come from: the screen in shared memory, or a screenshot where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webgym_workers.frames.calibration import calibrate
+from webgym_workers.frames.ring import FrameRing
+from webgym_workers.frames.screen import ScreenFrames, fence_script
+from webgym_workers.frames.screenshot import ScreenshotFrames
+
+if TYPE_CHECKING:
+    from webgym_workers.browser.page import Page
+    from webgym_workers.browser.pool import Browser
+
+__all__ = ["FrameSource", "FrameWay", "open_frames"]
+
+FrameWay = Literal["shared-memory", "screenshot"]
+
+
+class FrameSource(Protocol):
+    """Frames of one page.
+
+    Attributes:
+        way: How they are made.
+    """
+
+    way: FrameWay
+
+    def mark(self) -> str:
+        """A JavaScript expression to evaluate right after the page was read; its value goes to :meth:`take`."""
+        ...
+
+    async def take(self, mark: Any) -> NDArray[np.uint8]:
+        """The page as it was when ``mark`` was evaluated, or later; a cell of the ring, RGB.
+
+        Raises:
+            BrowserFault: The page, the browser or its display failed meanwhile.
+        """
+        ...
+
+
+async def open_frames(browser: Browser, page: Page, ring: FrameRing) -> FrameSource:
+    """Frames of a page that was just opened and is still blank.
+
+    Args:
+        browser: Its browser; one with a virtual display gives frames from shared memory.
+        page: The page.
+        ring: Where the frames go; its shape is theirs.
+
+    Raises:
+        BrowserFault: The browser failed, or the page does not show on its display.
+    """
+    display = browser.process.display
+    if display is None:
+        return ScreenshotFrames(page, ring)
+    area = await calibrate(page, display, *page.viewport)
+    await page.add_script(fence_script())
+    return ScreenFrames(page, display, area, ring)
