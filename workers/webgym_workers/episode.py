@@ -105,6 +105,8 @@ class Episode:
             BrowserFault: the page, or its browser, broke; the page must be replaced.
             TaskError: the task's own code raised.
         """
+        # Where the mouse was left, it would open a menu of the new episode. Not waited for: it is done before we look.
+        self.page.session.post("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": -1, "y": -1})
         start = self._ask("start_page", self.task.start_page, seed, str)
         if self._loaded != start or self._memory.navigations or not self.task.resets_in_page:
             await self._load(start)

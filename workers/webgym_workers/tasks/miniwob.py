@@ -24,15 +24,33 @@ _DEAL = """
   const display = document.getElementById('reward-display');
   if (display) display.style.display = 'none';
   if (document.activeElement && document.activeElement !== document.body) document.activeElement.blur();
-  const area = document.getElementById('area');
-  if (area) area.scrollTop = 0;
+  // What the episode before has left where the page's own start function does not look.
+  const form = document.createElement('form');
+  form.id = 'webgym-reset';
+  document.body.append(form);
+  for (const e of document.querySelectorAll('#area, #area *')) {
+    e.scrollTop = 0;
+    if (e.tagName === 'INPUT' || e.tagName === 'TEXTAREA' || e.tagName === 'SELECT') e.setAttribute('form', form.id);
+  }
+  const fields = [...form.elements];
+  form.reset();
+  form.remove();
+  for (const e of fields) {
+    e.removeAttribute('form');
+    if (e.jscolor) { e.jscolor.hide(); e.jscolor.fromString(e.value); }
+  }
+  for (const e of document.querySelectorAll('.ui-helper-hidden-accessible')) e.replaceChildren();
   Math.seedrandom(String(%(seed)s));
   core.startEpisodeReal();
   const query = document.getElementById('query');
   const bold = query ? [...query.querySelectorAll('b, .bold, strong')].map((e) => e.textContent.trim()) : [];
-  return { goal: core.getUtterance(), emphasised: bold };
+  const said = core.getUtterance();
+  return { goal: typeof said === 'string' ? said : said.utterance, emphasised: bold };
 })()
 """
+
+_LEFTOVERS = frozenset(("chase-circle", "moving-items", "simon-says"))
+"""Pages whose timers and handlers outlive an episode and would end the next one: loaded anew for each."""
 
 _PROBE = "({done: WOB_DONE_GLOBAL, raw: WOB_RAW_REWARD_GLOBAL, reason: WOB_REWARD_REASON})"
 
@@ -63,10 +81,10 @@ class MiniWobTask(Task):
     viewport: ClassVar[tuple[int, int]] = (320, 320)
     exclude: ClassVar[str] = "#query, #reward-display, #click-canvas, #sync-task-cover"
     probe: ClassVar[str] = _PROBE
-    resets_in_page: ClassVar[bool] = True
 
     def __init__(self, page: str) -> None:
         self._page = _pages() / f"{page}.html"
+        self.resets_in_page = page not in _LEFTOVERS
         if page not in miniwob_names():
             raise TaskError(f"MiniWoB++ has no task {page!r}; `webgym tasks` lists them")
 

@@ -63,7 +63,7 @@ class Task(ABC):
     probe: ClassVar[str] = "null"
     """JavaScript expression, evaluated after each step in the same round trip; its JSON goes to :meth:`judge`, or None
     where it throws (the agent has left for a page that knows nothing of it)."""
-    resets_in_page: ClassVar[bool] = False
+    resets_in_page: bool = False
     """Whether :meth:`setup` deals an episode also on a page that was played on. Otherwise the page is loaded anew for
     each episode, its cookies and storage cleared."""
 
