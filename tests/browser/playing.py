@@ -59,8 +59,8 @@ async def dealing(client: CDPClient) -> AsyncIterator[Deal]:
     for script in init_scripts(PageTask("", "")):
         await page.add_script(script)
 
-    async def deal(html: str, goal: str = "", schema: Schema = SCHEMA, **attributes: Any) -> Episode:
-        episode = Episode(page, PageTask(html, goal, **attributes), schema, settle_budget=2.0)
+    async def deal(html: str, goal: str = "", budget: float = 2.0, **attributes: Any) -> Episode:
+        episode = Episode(page, PageTask(html, goal, **attributes), SCHEMA, settle_budget=budget)
         await episode.reset(0)
         return episode
 

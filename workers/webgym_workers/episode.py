@@ -185,6 +185,8 @@ class Episode:
             # Going to an address with a fragment from the same address would only scroll.
             await self.page.navigate("about:blank", timeout=self._navigation_timeout)
         await self.page.navigate(start, timeout=self._navigation_timeout)
+        # "Back" leads no further than this, neither to where an earlier episode was.
+        await self.page.session.call("Page.resetNavigationHistory")
 
     def _ask(
         self, method: str, call: Callable[[A], R], argument: A, kind: type[object] | tuple[type[object], ...]
