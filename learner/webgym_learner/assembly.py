@@ -1,0 +1,202 @@
+"""From a manifest, Redis and what lies on disk to the parts of a learner: fresh, or where an earlier life left off."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from redis import Redis
+
+from webgym.errors import CheckpointError, UsageError
+from webgym.keys import Keys
+from webgym.program import ProgramContext
+from webgym.schema import observation_schema
+from webgym.telemetry import Numbers
+from webgym_learner.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
+from webgym_learner.dqn import DQN, DQNConfig
+from webgym_learner.heap import keep_freed_memory
+from webgym_learner.inbox import Inbox
+from webgym_learner.recorder import EpisodeLedger, MetricsRecorder
+from webgym_learner.replay import PrioritizedReplay
+from webgym_learner.schedule import EpisodeSchedule
+from webgym_learner.trainer import Counters, TrainerParts
+from webgym_policy.network import PolicyNetwork, parameters_of
+
+__all__ = ["Assembly"]
+
+logger = logging.getLogger(__name__)
+
+_PRECISIONS = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_LEAST_REPLAY = 256
+"""Transitions that a replay must hold at least: what one message of an actor may bring, twice over."""
+
+
+class Assembly:
+    """Opens the files of a learner and builds its parts.
+
+    Args:
+        context: environment of the program.
+        client: the run's Redis, bytes undecoded.
+    """
+
+    def __init__(self, context: ProgramContext, client: Redis) -> None:
+        self.spec = context.manifest.spec
+        self.keys = Keys(context.run_uid)
+        self.schema = observation_schema(self.spec.observation)
+        keep = self.spec.learner.checkpoint.keep
+        self.checkpoints = CheckpointStore(context.out / "checkpoints", self.schema.hash, keep)
+        self.ledger = EpisodeLedger(context.out / "episodes.jsonl")
+        numbers = Numbers({"run": context.run_uid, "program": context.id})
+        self.recorder = MetricsRecorder(context.out, client, self.keys.progress, numbers)
+        self._client = client
+
+    def close(self) -> None:
+        """Close the files. Harmless twice."""
+        self.recorder.close()
+        self.ledger.close()
+
+    # --- what there is already ------------------------------------------------------------------------------------
+
+    def saved(self, resume: bool) -> Checkpoint | None:
+        """The checkpoint to go on from: asked for, or left by an earlier life of this learner.
+
+        Raises:
+            CheckpointError: asked to resume, and there is nothing good to resume from.
+        """
+        if not resume and not self.checkpoints.steps():
+            return None
+        found = self.checkpoints.latest()
+        for line in found.skipped:
+            logger.warning("%s", line)
+        return found
+
+    def acting_weights(self, which: str) -> tuple[dict[str, NDArray[np.float32]], str]:
+        """The weights that acted when a checkpoint was written, and its path.
+
+        Args:
+            which: ``latest``, ``best`` (the latest where none was judged), or the path of a checkpoint folder.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, or it is damaged.
+        """
+        found = self._checkpoint(which)
+        return {name: np.asarray(a) for name, a in found.arrays["acting"].items()}, str(found.path)
+
+    def _checkpoint(self, which: str) -> Checkpoint:
+        if which == "latest":
+            return self.checkpoints.latest(groups=["acting"])
+        if which == "best":
+            try:
+                return self.checkpoints.best(groups=["acting"])
+            except CheckpointError:
+                return self.checkpoints.latest(groups=["acting"])
+        return load_checkpoint(Path(which), self.schema.hash, groups=["acting"])
+
+    def initial_weights(self) -> dict[str, NDArray[np.float32]]:
+        """The weights that training of this run begins with: the seed gives them."""
+        return parameters_of(self._network(self.spec.seed))
+
+    def last_progress(self, name: str) -> float:
+        """A number as an earlier life of this learner last told it; 0 where it told none."""
+        value = self._client.hget(self.keys.progress, name)
+        try:
+            return float(json.loads(value)) if value else 0.0
+        except (ValueError, TypeError):
+            return 0.0
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def parts(self, saved: Checkpoint | None, seed: int | None = None) -> TrainerParts:
+        """Everything that the training loop works with.
+
+        Args:
+            saved: where to go on from; None begins anew.
+            seed: run seed that episodes and weights derive from; None for the manifest's.
+
+        Raises:
+            CheckpointError: the checkpoint is of another make.
+            UsageError: the replay would hold too little to begin with.
+            RunError: the device is not to be had here.
+        """
+        spec, learner = self.spec, self.spec.learner
+        seed = spec.seed if seed is None else seed
+        torch.set_num_threads(learner.threads or 1)
+        keep_freed_memory()
+        torch.manual_seed(seed)
+        config = DQNConfig(
+            learning_rate=learner.learning_rate,
+            target_update_interval=learner.target_update_interval,
+            double=learner.double,
+            gradient_clip=learner.gradient_clip,
+            average_decay=learner.average_decay,
+            device=learner.device,
+            precision=_PRECISIONS[learner.precision],
+        )
+        replay = self._replay()
+        generation = int(self._client.hincrby(self.keys.control, "generation", 1))
+        parts = TrainerParts(
+            spec=spec,
+            generation=generation,
+            dqn=DQN(self._network(seed), config),
+            replay=replay,
+            schedule=EpisodeSchedule(spec.tasks, seed),
+            inbox=Inbox(self._client, self.keys, self.schema, self.ledger, generation),
+            recorder=self.recorder,
+            checkpoints=self.checkpoints,
+            rng=np.random.default_rng([seed, generation]),
+        )
+        if saved is not None:
+            self._restore(parts, saved)
+        parts.schedule.skip_to(self.ledger.next_index)
+        parts.schedule.skip_to(self._dealt())
+        return parts
+
+    def _network(self, seed: int) -> PolicyNetwork:
+        spec = self.spec
+        return PolicyNetwork(self.schema, spec.policy.hidden_size, spec.learner.dueling, seed=seed)
+
+    def _replay(self) -> PrioritizedReplay:
+        settings = self.spec.learner.replay
+        size = int(settings.capacity_bytes)
+        # An episode of one step takes the room of two: its observation and the one after it.
+        least = max(2 * settings.min_transitions, _LEAST_REPLAY)
+        try:
+            replay = PrioritizedReplay(self.schema, size, settings.alpha)
+        except ValueError as error:
+            raise UsageError(f"spec.learner.replay.capacityBytes: {error}; raise it") from None
+        if replay.capacity < least:
+            enough = -(-size * least // replay.capacity // 2**20)
+            raise UsageError(
+                f"spec.learner.replay.capacityBytes: {settings.capacity_bytes} holds {replay.capacity} transitions of"
+                f" this observation, but {least} have to fit; raise it to {enough}Mi"
+            )
+        return replay
+
+    def _restore(self, parts: TrainerParts, saved: Checkpoint) -> None:
+        try:
+            state: dict[str, Any] = saved.state
+            parts.dqn.load_state_dict({"arrays": saved.arrays, "state": state["dqn"]})
+            parts.counters = Counters(**state["counters"])
+            parts.rng.bit_generator.state = state["rng"]
+            parts.schedule.load_state(state["schedule"])
+            if "replay" in state and "replay" in saved.arrays:
+                parts.replay.load_state(saved.arrays["replay"], state["replay"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{saved.path} cannot be resumed from: {error}") from None
+        lost = self.last_progress("updates") - parts.dqn.updates
+        if lost > 0:
+            parts.counters.lost_updates += int(lost)
+            logger.warning("resumed from %s: %d updates since then are lost", saved.path.name, lost)
+        # Versions never repeat, so that no actor takes old parameters for new ones.
+        parts.counters.version = max(parts.counters.version, int(self.last_progress("version")))
+
+    def _dealt(self) -> dict[str, int]:
+        """Cursors of an earlier life of this learner: what it dealt is queued, running or done."""
+        raw = self._client.hget(self.keys.control, "cursors")
+        found = json.loads(raw) if raw else {}
+        return {str(k): int(v) for k, v in found.items()}

@@ -1,0 +1,219 @@
+"""One learner of a run, from start to verdict: resume or begin, train, evaluate, write the verdict down."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from redis import Redis
+
+from webgym.broker import connect
+from webgym.connection import broker_config
+from webgym.errors import BrokerError
+from webgym.program import Drain, ProgramContext
+from webgym.rundir import write_json
+from webgym_learner.assembly import Assembly
+from webgym_learner.checkpoint import Checkpoint
+from webgym_learner.evaluation import Evaluation, by_task, save_film
+from webgym_learner.trainer import StopReason, Trainer, TrainerParts
+
+__all__ = ["Learner"]
+
+logger = logging.getLogger(__name__)
+
+_BASELINE_EPISODES = 50
+"""Episodes of the untrained network: enough to tell a task that falls to chance."""
+_STUCK_SECONDS = 60.0
+
+
+class Learner:
+    """Trains and evaluates, once.
+
+    Args:
+        context: environment of the program.
+        drain: the wish to end.
+    """
+
+    def __init__(self, context: ProgramContext, drain: Drain) -> None:
+        self._context = context
+        self._drain = drain
+        self._spec = context.manifest.spec
+        self._client: Redis = connect(broker_config(self._spec.redis, context.redis_url))
+        self._assembly = Assembly(context, self._client)
+        self._keys = self._assembly.keys
+        self._alive_at = time.monotonic()
+
+    # --- the whole ------------------------------------------------------------------------------------------------
+
+    def train(self, *, resume: bool) -> int:
+        """Train, then evaluate; returns the exit code.
+
+        Raises:
+            DivergedError: the loss is not finite; the last good checkpoint stays.
+            CheckpointError: asked to resume, and there is nothing good to resume from.
+            BrokerError: Redis is gone.
+        """
+        saved = self._assembly.saved(resume)
+        parts = self._assembly.parts(saved)
+        phase, earlier_reason = self._phase_now()
+        if saved is not None and phase == "evaluate":
+            # An earlier life of this learner had finished training; what is missing is the verdict.
+            self._verdict_after(parts, earlier_reason)
+            return 0
+        self._phase("train")
+        trainer = Trainer(parts)
+        baseline = self._untrained(trainer, saved)
+        try:
+            reason = trainer.run(self._drained)
+        except BrokerError:
+            # Without the server nobody can have taken over from a learner that is asked to end, or that was alone
+            # with it: the weights are good. Elsewhere a disconnected learner must not replace its successor's.
+            if self._drain.requested or self._context.redis_url.startswith("unix:"):
+                trainer.checkpoint()
+            self._assembly.recorder.close()
+            raise
+        except BaseException:
+            # A diverged learner must not replace the last good checkpoint.
+            self._assembly.recorder.close()
+            raise
+        trainer.checkpoint()
+        logger.info("training ended: %s after %d steps", reason.value, parts.counters.steps)
+        if reason is StopReason.DRAINED:
+            self._assembly.close()
+            return 0
+        weights, origin = trainer.final_weights()
+        self._evaluate(parts, weights, baseline, origin, self._context.out / "evaluation.json", reason.value)
+        self._phase("done", reason.value)
+        self._assembly.close()
+        return 0
+
+    def evaluate(self, checkpoint: str, episodes: int | None, seed: int | None, target: Path) -> int:
+        """Evaluate a checkpoint; returns the exit code.
+
+        Args:
+            checkpoint: ``latest``, ``best``, or the path of a checkpoint folder.
+            episodes: how many; None for the manifest's number.
+            seed: run seed that the episodes' seeds derive from; None for the manifest's.
+            target: file for the verdict.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, or it is damaged.
+            BrokerError: Redis is gone.
+        """
+        weights, origin = self._assembly.acting_weights(checkpoint)
+        parts = self._assembly.parts(None, seed=seed)
+        self._evaluate(parts, weights, None, origin, target, "evaluate", episodes)
+        self._phase("done", "evaluated")
+        self._assembly.close()
+        return 0
+
+    def _verdict_after(self, parts: TrainerParts, reason: str) -> None:
+        which = "best" if reason == StopReason.SUCCESS else "latest"
+        weights, origin = self._assembly.acting_weights(which)
+        baseline = self._assembly.initial_weights() if self._spec.evaluation.baseline else None
+        self._evaluate(parts, weights, baseline, origin, self._context.out / "evaluation.json", reason)
+        self._phase("done", reason)
+        self._assembly.close()
+
+    def _untrained(self, trainer: Trainer, saved: Checkpoint | None) -> dict[str, NDArray[np.float32]] | None:
+        """The weights that training began with, for the baseline."""
+        if not self._spec.evaluation.baseline:
+            return None
+        return trainer.initial if saved is None else self._assembly.initial_weights()
+
+    # --- evaluation ----------------------------------------------------------------------------------------------
+
+    def _evaluate(
+        self,
+        parts: TrainerParts,
+        weights: Mapping[str, NDArray[np.float32]],
+        baseline: Mapping[str, NDArray[np.float32]] | None,
+        origin: str,
+        target: Path,
+        reason: str,
+        episodes: int | None = None,
+    ) -> None:
+        settings = self._spec.evaluation
+        count = settings.episodes if episodes is None else episodes
+        for purpose in ("train", "validate"):
+            parts.inbox.cancel(purpose)
+        if count == 0:
+            return
+        self._phase("evaluate", reason)
+        counters = parts.counters
+        counters.version = max(counters.version, int(self._assembly.last_progress("version"))) + 1
+        version = counters.version
+        parts.inbox.publish(version, dict(weights), pinned=True)
+        # Every evaluation of the run starts at the first evaluation seed: two checkpoints are judged by the same pages.
+        parts.schedule.cursors["evaluate"] = 0
+        label = f"-v{version}g{parts.generation}"
+        groups = {
+            "trained": parts.schedule.deal(
+                "evaluate", count, version=version, record_first=settings.film, label=label
+            )
+        }
+        if baseline is not None:
+            counters.version += 1
+            parts.inbox.publish(counters.version, dict(baseline), pinned=True)
+            parts.schedule.cursors["evaluate"] = 0
+            groups["untrained"] = parts.schedule.deal(
+                "evaluate",
+                min(count, _BASELINE_EPISODES),
+                version=counters.version,
+                label=f"{label}-untrained",
+            )
+        started = time.monotonic()
+        runner = Evaluation(parts.inbox, self._progress)
+        tallies, complete = runner.run(groups, settings.seconds, self._drained)
+        verdict = {
+            **tallies["trained"].report(),
+            "complete": complete,
+            "wanted": count,
+            "seconds": round(time.monotonic() - started, 2),
+            "version": version,
+            "weights": origin,
+            "seed": parts.schedule.run_seed,
+            "steps": counters.steps,
+            "updates": parts.dqn.updates,
+            "tasks": by_task(tallies["trained"]),
+            "baseline": tallies["untrained"].report() if "untrained" in tallies else None,
+        }
+        save_film(parts.inbox, [t.episode for t in groups["trained"][:1]], self._context.out / "film")
+        write_json(target, verdict)
+        logger.info("evaluation: %s of %s", verdict["successes"], verdict["episodes"])
+
+    def _progress(self, numbers: dict[str, Any]) -> None:
+        self._assembly.recorder.progress(numbers)
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: str, reason: str = "") -> None:
+        self._client.hset(
+            self._keys.control, mapping={"phase": json.dumps(phase), "reason": json.dumps(reason)}
+        )
+
+    def _phase_now(self) -> tuple[str, str]:
+        """Phase of the run and its reason, as an earlier life of this learner left them."""
+        phase, reason = self._client.hmget(self._keys.control, ["phase", "reason"])
+        return str(json.loads(phase)) if phase else "", str(json.loads(reason)) if reason else ""
+
+    def _drained(self) -> bool:
+        self._alive_at = time.monotonic()
+        return self._drain.requested
+
+    def beat(self) -> None:
+        """Tell the world that we live; called by a thread with the client's own locking."""
+        figures = {"role": "learner", "pid": os.getpid(), "time": time.time()}
+        self._client.hset(self._keys.members, self._context.id, json.dumps(figures))
+
+    def unwell(self) -> str | None:
+        """Why ``/healthz`` should fail, or None."""
+        silent = time.monotonic() - self._alive_at
+        return f"the training loop has not moved for {silent:.0f} s" if silent > _STUCK_SECONDS else None
