@@ -178,7 +178,7 @@ class Actor:
         view = await episode.reset(task.seed, task.max_steps)
         learning = task.purpose in ("train", "collect")
         assembler = NStepAssembler(self.acting.n_step, self.acting.discount)
-        recording = _Recording([view.observation])
+        recording = _Recording([_kept(view.observation)])
         film = self._film.start(task) if task.record else None
         total, steps, invalid, first_version, version, epsilon = 0.0, 0, 0, 0, 0, 0.0
         while True:
@@ -194,7 +194,7 @@ class Actor:
             recording.transitions += assembler.add(steps - 1, action, reward, q_taken, q_max)
             recording.versions.append(version)
             view = step.view
-            recording.observations.append(view.observation)
+            recording.observations.append(_kept(view.observation))
             self.counters.steps += 1
             if step.terminated or step.truncated:
                 break
@@ -262,6 +262,11 @@ class Actor:
         )
         await self._experience.push([batch])
         recording.sent += len(fresh)
+
+
+def _kept(observation: Observation) -> Observation:
+    """An observation to keep until it is sent: its frame must not hold a cell of the ring for so long."""
+    return {name: array.copy() if name == "frame" else array for name, array in observation.items()}
 
 
 def _stack(observations: list[Observation]) -> dict[str, NDArray[np.generic]]:

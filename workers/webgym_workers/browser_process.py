@@ -83,9 +83,11 @@ class BrowserProcess:
         self._members = keys.members
         self._queue = TaskQueue(self._client, keys)
         self._experience = ExperienceWriter(self._client, keys, schema)
-        self._inference = InferenceClient(ObservationSlots(schema, total_slots, memory_fd), channel)
+        slots = ObservationSlots(schema, total_slots, memory_fd)
+        self._inference = InferenceClient(slots, channel)
+        self._ring = slots.frames(seating.first_slot, seating.count)
         self._pool = BrowserPool(
-            browser_options(spec.browser),
+            browser_options(spec.browser, frame=spec.observation.frame),
             seating.count,
             memory_limit=int(spec.workers.memory_per_browser),
         )
@@ -109,7 +111,7 @@ class BrowserProcess:
                 self._inference,
                 self._queue,
                 self._experience,
-                Seat(self._pool, i, schema, settle_budget),
+                Seat(self._pool, i, schema, settle_budget, self._ring),
                 FilmRecorder(self._client, keys),
             )
             for i in range(seating.count)
@@ -209,6 +211,7 @@ class BrowserProcess:
             "invalid_actions": sum(c.invalid_actions for c in counters),
             "version": max(c.version for c in counters),
             "browser_memory_bytes": sum(self._pool.resident_bytes()),
+            "frame_waits": self._ring.waits if self._ring else 0,
         }
 
     async def _close(self) -> None:

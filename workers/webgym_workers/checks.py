@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from webgym.errors import BrowserError
 from webgym_workers.browser.find import find_chromium
+from webgym_workers.frames.display import display_obstacle
 
 if TYPE_CHECKING:
     from webgym.spec import RunManifest
@@ -13,9 +15,16 @@ __all__ = ["check_chromium"]
 
 
 def check_chromium(manifest: RunManifest) -> None:
-    """Check that there is a Chromium.
+    """Check that there is a Chromium, and a display for it where one is required.
 
     Raises:
         BrowserError: none can be found.
     """
-    find_chromium(manifest.spec.browser.executable)
+    spec = manifest.spec
+    find_chromium(spec.browser.executable)
+    if spec.observation.frame and spec.browser.frames == "SharedMemory":
+        obstacle = display_obstacle()
+        if obstacle:
+            raise BrowserError(
+                f"browser.frames is SharedMemory, but {obstacle}: apt-get install xvfb, or set it to Auto"
+            )

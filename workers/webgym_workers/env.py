@@ -29,7 +29,15 @@ from webgym_workers.episode import Episode
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
 
-__all__ = ["ActionArray", "WebEnv", "action_space", "describe", "observation_space", "to_action"]
+__all__ = [
+    "ActionArray",
+    "WebEnv",
+    "action_space",
+    "default_options",
+    "describe",
+    "observation_space",
+    "to_action",
+]
 
 ActionArray = NDArray[np.int64]
 """(kind, node, text), a member of the action space."""
@@ -60,8 +68,15 @@ def to_action(action: ActionArray) -> Action:
     return Action(ActionKind(kind), node, text)
 
 
+def default_options(schema: Schema) -> BrowserOptions:
+    """How browsers are started that nobody said anything about."""
+    return BrowserOptions(display="Prefer" if schema.frame else "None")
+
+
 def describe(episode: Episode, *, success: bool, invalid: str | None, settled: bool) -> dict[str, Any]:
     """The ``info`` of a step."""
+    # Which way frames came: from the screen they look a little different than from a screenshot.
+    frames = {"frame_source": episode.frames.way} if episode.frames else {}
     return {
         "goal": episode.instruction.text,
         "texts": episode.view.texts,
@@ -69,6 +84,7 @@ def describe(episode: Episode, *, success: bool, invalid: str | None, settled: b
         "invalid_action": invalid is not None,
         "invalid_reason": invalid or "",
         "settled": settled,
+        **frames,
     }
 
 
@@ -82,7 +98,8 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         params: parameters of the task.
         schema: sizes of the observation.
         max_steps: steps until an episode is truncated; None for the task's own.
-        browser: how the browser is started.
+        browser: how the browser is started; by default headless, or on a virtual display where there is Xvfb and the
+            schema has a frame.
         settle_budget: seconds that a page may take to come to rest after an action.
         render_mode: ``rgb_array`` for pictures of the page from :meth:`render`.
 
@@ -111,7 +128,7 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         self.action_space = action_space(self.schema)
         self.render_mode = render_mode
         self._max_steps = max_steps
-        self._options = browser or BrowserOptions()
+        self._options = browser or default_options(self.schema)
         self._settle_budget = settle_budget
         self._runner: asyncio.Runner | None = None
         self._pool: BrowserPool | None = None

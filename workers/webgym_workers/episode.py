@@ -11,7 +11,6 @@ from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
 from webgym_workers.actions import is_valid, perform
 from webgym_workers.browser.faults import JavaScriptError
 from webgym_workers.observer.features import View, build_view
-from webgym_workers.observer.frame import frame_of
 from webgym_workers.observer.instruction import Instruction
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
@@ -20,6 +19,7 @@ from webgym_workers.tasks.task import Goal, Outcome, Task
 
 if TYPE_CHECKING:
     from webgym_workers.browser.page import Page
+    from webgym_workers.frames.source import FrameSource
 
 __all__ = ["Episode", "Step", "init_scripts"]
 
@@ -56,6 +56,7 @@ class Episode:
         schema: sizes of the observation.
         settle_budget: seconds that the page may take to come to rest after an action.
         navigation_timeout: seconds that the start page may take to load.
+        frames: where frames come from; needed when the schema has them. They stay good for as long as they are held.
     """
 
     def __init__(
@@ -64,17 +65,19 @@ class Episode:
         task: Task,
         schema: Schema,
         *,
+        frames: FrameSource | None = None,
         settle_budget: float = 1.0,
         navigation_timeout: float = 15.0,
     ) -> None:
         self.page = page
         self.task = task
+        self.frames = frames
         self._schema = schema
         self._budget = settle_budget
         self._navigation_timeout = navigation_timeout
         self._read = (
             f"(() => {{ let probe = null; try {{ probe = ({task.probe}); }} catch {{}}"
-            f" return {{probe, page: {observe_expression(task.exclude)}}}; }})()"
+            f" return {{probe, page: {observe_expression(task.exclude)}"
         )
         self._loaded: str | None = None
         self._memory = EpisodeMemory(task.max_steps)
@@ -153,7 +156,9 @@ class Episode:
         )
 
     async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
-        read = await self.page.evaluate_settled(self._read, self._budget)
+        # The frame is marked in the same breath as the page is read, so it shows what was read.
+        mark = self.frames.mark() if self.frames else "null"
+        read = await self.page.evaluate_settled(f"{self._read}, mark: {mark}}}; }})()", self._budget)
         answer = read.value if isinstance(read.value, dict) else {}
         try:
             snapshot = PageSnapshot.parse(answer.get("page"))
@@ -168,8 +173,8 @@ class Episode:
             memory.navigations += -1 if went_back and memory.navigations else 1
         self._url = url
         view = build_view(snapshot, self._instruction, memory, self._schema)
-        if self._schema.frame is not None:
-            view.observation["frame"] = frame_of(await self.page.screenshot(), self._schema.frame)
+        if self.frames is not None:
+            view.observation["frame"] = await self.frames.take(answer.get("mark"))
         return view, outcome
 
     async def _load(self, start: str) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 from webgym.schema import Schema
 from webgym.spec import Browser as BrowserSpec
-from webgym_workers.browser.chromium import BrowserOptions
+from webgym_workers.browser.options import BrowserOptions, DisplayMode
 from webgym_workers.browser.pool import Browser, BrowserPool
 from webgym_workers.episode import Episode, init_scripts
+from webgym_workers.frames.ring import CELLS_PER_BROWSER, FrameRing
+from webgym_workers.frames.source import open_frames
 from webgym_workers.tasks.registry import create_task
 from webgym_workers.tasks.task import Task
 
@@ -26,13 +28,24 @@ class Seat:
         index: which of them.
         schema: of the observations.
         settle_budget: seconds that a page may take to come to rest after an action.
+        ring: where frames are made when the schema has them; None for memory of this seat's own.
     """
 
-    def __init__(self, pool: BrowserPool, index: int, schema: Schema, settle_budget: float = 1.0) -> None:
+    def __init__(
+        self,
+        pool: BrowserPool,
+        index: int,
+        schema: Schema,
+        settle_budget: float = 1.0,
+        ring: FrameRing | None = None,
+    ) -> None:
         self._pool = pool
         self._index = index
         self._schema = schema
         self._settle_budget = settle_budget
+        if ring is None and schema.frame is not None:
+            ring = FrameRing(schema.frame, CELLS_PER_BROWSER)
+        self._ring = ring
         self._key = ""
         self._episode: Episode | None = None
 
@@ -62,18 +75,31 @@ class Seat:
             await browser.close_page(page)
         width, height = task.viewport
         page = await browser.new_page(width=width, height=height, scripts=init_scripts(task))
+        frames = None if self._ring is None else await open_frames(browser, page, self._ring)
         return Episode(
             page,
             task,
             self._schema,
+            frames=frames,
             settle_budget=self._settle_budget,
             navigation_timeout=browser.options.navigation_timeout,
         )
 
 
-def browser_options(spec: BrowserSpec) -> BrowserOptions:
-    """The options of a manifest's ``browser`` part."""
+def browser_options(spec: BrowserSpec, *, frame: bool = False) -> BrowserOptions:
+    """The options of a manifest's ``browser`` part.
+
+    Args:
+        spec: the part.
+        frame: whether observations have a frame.
+    """
+    display: DisplayMode = "None"
+    if frame and spec.frames == "SharedMemory":
+        display = "Require"
+    elif frame and spec.frames == "Auto" and spec.headless:
+        display = "Prefer"
     return BrowserOptions(
+        display=display,
         executable=spec.executable,
         sandbox=spec.sandbox,
         headless=spec.headless,

@@ -26,7 +26,7 @@ from webgym.schema import Observation, Schema
 from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.browser.pool import BrowserPool
-from webgym_workers.env import action_space, describe, observation_space, to_action
+from webgym_workers.env import action_space, default_options, describe, observation_space, to_action
 from webgym_workers.episode import Episode
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
@@ -86,7 +86,7 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         params: parameters of the task.
         schema: sizes of the observation.
         max_steps: steps until an episode is truncated; None for the task's own.
-        browser: how browsers are started.
+        browser: how browsers are started; by default as for :class:`~webgym_workers.env.WebEnv`.
         settle_budget: seconds that a page may take to come to rest after an action.
         deadline: seconds that one step or reset may take in all; beyond it the episode is truncated as a fault.
 
@@ -117,7 +117,7 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._max_steps = max_steps
-        self._options = browser or BrowserOptions()
+        self._options = browser or default_options(self.schema)
         self._settle_budget = settle_budget
         self._deadline = deadline
         self._states = [SlotState.NEW] * num_envs

@@ -30,7 +30,12 @@ class Browser(SpecModel):
     allows, and reported. Disabled: never, for machines that forbid user namespaces; pages are then less
     contained."""
     headless: bool = True
-    """Whether browsers run without a window. Headful ones need Xvfb and give frames from shared memory."""
+    """Whether browsers run without a window. False puts one on your desktop, to watch; frames then come by
+    screenshot, unless `frames` requires otherwise."""
+    frames: Literal["Auto", "SharedMemory", "Screenshot"] = "Auto"
+    """How frames are made when `observation.frame` is on. SharedMemory: each browser draws on a virtual
+    display (Xvfb) of its own, whose memory is read; no run starts without Xvfb. Screenshot: by command,
+    ten times slower. Auto: from shared memory where there is Xvfb, else by screenshot, and the log says so."""
     width: Annotated[int, Field(ge=160, le=7680), Whole] = 1920
     """Width of the page area, in CSS pixels."""
     height: Annotated[int, Field(ge=160, le=4320), Whole] = 1080

@@ -28,7 +28,7 @@ from webgym_workers.browser.sandbox import sandbox_obstacle
 from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, exited, finish, kill, start
 from webgym_workers.frames.display import Display, display_obstacle
 
-__all__ = ["BrowserOptions", "ChromiumProcess", "SandboxMode"]
+__all__ = ["BrowserOptions", "ChromiumProcess", "SandboxMode", "display_room"]
 
 log = logging.getLogger(__name__)
 
@@ -207,6 +207,11 @@ DISPLAY_PIXELS = (1920, 1080)
 """A display shows pages of at least this size, in CSS pixels: tasks have pages smaller or larger than the options'."""
 
 
+def display_room(options: BrowserOptions) -> tuple[int, int]:
+    """Width and height, in CSS pixels, of the largest page that a display with these options can show."""
+    return max(options.width, DISPLAY_PIXELS[0]), max(options.height, DISPLAY_PIXELS[1])
+
+
 async def _display(options: BrowserOptions, profile: Profile) -> tuple[Display | None, str | None]:
     """The virtual display that the options ask for, or None and why there is none although they prefer one."""
     if options.display == "None":
@@ -215,10 +220,8 @@ async def _display(options: BrowserOptions, profile: Profile) -> tuple[Display |
     if obstacle and options.display == "Prefer":
         return None, obstacle
     width, height = (
-        math.ceil((max(asked, least) + frame) * options.device_scale_factor)
-        for asked, least, frame in zip(
-            (options.width, options.height), DISPLAY_PIXELS, (WINDOW_GAP, WINDOW_FRAME), strict=True
-        )
+        math.ceil((room + more) * options.device_scale_factor)
+        for room, more in zip(display_room(options), (WINDOW_GAP, WINDOW_FRAME), strict=True)
     )
     auth = profile.path / "Xauthority"
     return await Display.start(width, height, auth, cpus=options.cpu_affinity), None

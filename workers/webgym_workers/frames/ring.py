@@ -12,18 +12,16 @@ When all cells are held, the next frame waits: a slow reader slows the browsers 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import mmap
-import os
 import weakref
 from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webgym_workers.sharedmem import nameless_file
-
-__all__ = ["CELLS_PER_BROWSER", "FrameRing"]
+__all__ = ["CELLS_PER_BROWSER", "FrameRing", "ring_bytes"]
 
 log = logging.getLogger(__name__)
 
@@ -34,23 +32,24 @@ _COMPLAIN_SECONDS = 5.0
 
 
 class FrameRing:
-    """Cells of one shape in shared memory.
+    """Cells of one shape.
 
     Args:
         shape: Of a frame, (height, width, 3).
         cells: How many there are, in all processes.
-        fd: Descriptor of the shared file (:meth:`create`), which stays the caller's; None for memory of this process
-            alone.
+        memory: The shared memory; None for memory of this process alone.
+        offset: Where in it the first cell begins; a multiple of 64.
         first: First cell that this process takes from.
-        count: How many it takes from; None for all the rest. 0 for a process that only reads.
+        count: How many it takes from; None for all the rest, 0 for a process that only reads.
     """
 
     def __init__(
         self,
         shape: tuple[int, int, int],
         cells: int,
-        fd: int | None = None,
+        memory: mmap.mmap | None = None,
         *,
+        offset: int = 0,
         first: int = 0,
         count: int | None = None,
     ) -> None:
@@ -59,28 +58,18 @@ class FrameRing:
         self.waits = 0
         """How often a frame had to wait for a free cell."""
         self._size = shape[0] * shape[1] * shape[2]
-        self._stride = _stride(shape)
-        size = self._stride * cells
-        if fd is not None and os.fstat(fd).st_size < size:
-            raise ValueError(
-                f"the shared memory holds {os.fstat(fd).st_size} bytes, {cells} frames need {size}"
-            )
-        self._map = mmap.mmap(-1 if fd is None else fd, size)
-        self._base = np.frombuffer(self._map, np.uint8).ctypes.data
+        self._stride = ring_bytes(shape, 1)
+        self._offset = offset
+        self._memory = mmap.mmap(-1, ring_bytes(shape, cells)) if memory is None else memory
+        whole: NDArray[np.uint8] = np.frombuffer(
+            self._memory, np.uint8, ring_bytes(shape, cells), offset
+        ).reshape(cells, self._stride)
+        self._all = whole[:, : self._size].reshape(cells, *shape, copy=False)
+        self._base = whole.ctypes.data
         mine = range(first, cells if count is None else first + count)
         self._free = deque(mine)
         self._own = len(mine)
         self._freed = asyncio.Event()
-        self._all = np.ndarray((cells, *shape), np.uint8, self._map, 0, (self._stride, *_strides(shape)))
-
-    @staticmethod
-    def create(shape: tuple[int, int, int], cells: int) -> int:
-        """A new shared file of the right size, without a name.
-
-        Raises:
-            RunError: it does not fit into the shared memory.
-        """
-        return nameless_file(_stride(shape) * cells, f"{cells} frames")
 
     @property
     def free(self) -> int:
@@ -99,6 +88,8 @@ class FrameRing:
                 async with asyncio.timeout(_COMPLAIN_SECONDS):
                     await self._freed.wait()
             except TimeoutError:
+                # What an error's traceback holds is let go by the collector only.
+                gc.collect()
                 if not waited:
                     log.warning("all %d frames of this process are held; the next one waits", self._own)
             waited = True
@@ -107,7 +98,8 @@ class FrameRing:
     def _lend(self, cell: int) -> NDArray[np.uint8]:
         # An array made straight from the mapping has no other array below it: whatever is derived from it, slices,
         # reshapes, tensors, holds this one. So its end is the end of all use of the cell.
-        frame: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8, self._size, cell * self._stride)
+        start = self._offset + cell * self._stride
+        frame: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, self._size, start)
         weakref.finalize(frame, _give_back, weakref.ref(self), cell, _running_loop()).atexit = False
         shaped: NDArray[np.uint8] = frame.reshape(self.shape)
         return shaped
@@ -123,7 +115,7 @@ class FrameRing:
         same = frame.shape == self.shape and frame.dtype == np.uint8 and frame.flags.c_contiguous
         return int(cell) if same and rest == 0 and 0 <= cell < self.cells else None
 
-    def read(self, cells: NDArray[np.integer]) -> NDArray[np.uint8]:
+    def read(self, cells: NDArray[np.int32]) -> NDArray[np.uint8]:
         """Frames of some cells as uint8 (len(cells), *shape); a single one is read in place, without a copy."""
         if len(cells) == 1:
             alone: NDArray[np.uint8] = self._all[int(cells[0])][None]
@@ -131,7 +123,7 @@ class FrameRing:
         chosen: NDArray[np.uint8] = self._all[cells]
         return chosen
 
-    def write(self, cell: int, frame: NDArray[np.uint8]) -> None:
+    def write(self, cell: int, frame: NDArray[np.generic]) -> None:
         """Copy a frame that was made elsewhere into a cell that no process takes from."""
         self._all[cell] = frame
 
@@ -158,10 +150,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _strides(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    return shape[1] * shape[2], shape[2], 1
-
-
-def _stride(shape: tuple[int, int, int]) -> int:
+def ring_bytes(shape: tuple[int, int, int], cells: int) -> int:
+    """Bytes that so many cells take."""
     size = shape[0] * shape[1] * shape[2]
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return -(-size // _ALIGNMENT) * _ALIGNMENT * cells

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webgym.errors import BrowserError
+from webgym_workers.browser.chromium import display_room
 from webgym_workers.frames.calibration import calibrate
 from webgym_workers.frames.ring import FrameRing
 from webgym_workers.frames.screen import ScreenFrames, fence_script
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from webgym_workers.browser.pool import Browser
 
 __all__ = ["FrameSource", "FrameWay", "open_frames"]
+
+log = logging.getLogger(__name__)
 
 FrameWay = Literal["shared-memory", "screenshot"]
 
@@ -53,10 +59,28 @@ async def open_frames(browser: Browser, page: Page, ring: FrameRing) -> FrameSou
 
     Raises:
         BrowserFault: The browser failed, or the page does not show on its display.
+        BrowserError: The page is larger than its display.
     """
-    display = browser.process.display
+    process = browser.process
+    display = process.display
     if display is None:
+        _say_once(process.display_obstacle or "the browser was started without a virtual display")
         return ScreenshotFrames(page, ring)
+    _check_size(browser, page)
     area = await calibrate(page, display, *page.viewport)
     await page.add_script(fence_script())
     return ScreenFrames(page, display, area, ring)
+
+
+def _check_size(browser: Browser, page: Page) -> None:
+    room = display_room(browser.options)
+    if page.viewport[0] > room[0] or page.viewport[1] > room[1]:
+        raise BrowserError(
+            f"a page of {page.viewport[0]}x{page.viewport[1]} does not fit on its display, which has room for "
+            f"{room[0]}x{room[1]}: set browser.width and browser.height to the page's size"
+        )
+
+
+@cache
+def _say_once(why: str) -> None:
+    log.warning("frames are made by screenshot, which takes ten times as long: %s", why)
