@@ -50,6 +50,7 @@ class PlayedPage:
 
     def __init__(self) -> None:
         self.log: list[Any] = []
+        self.posted: list[tuple[str, str]] = []
         self.shown: Any = page_of(node(1, "button", "Ok", BUTTON), node(2, "input", "", FIELD))
         self.probe: Json = None
         self.dealt: Json = None
@@ -61,6 +62,9 @@ class PlayedPage:
 
     async def call(self, method: str, params: Json = None) -> None:
         self.log.append(method)
+
+    def post(self, method: str, params: Json) -> None:
+        self.posted.append((method, params["type"]))
 
     async def evaluate(self, expression: str) -> Json:
         if "__webgym_observer.locate" in expression:
@@ -101,6 +105,7 @@ class Shop(Task):
         return Outcome() if probe is None else Outcome(probe, done=True, success=probe > 0)
 
 
+FORGET = "Page.resetNavigationHistory"
 CLICK = Action(ActionKind.CLICK, 0)
 BACK = Action(ActionKind.BACK)
 
@@ -122,14 +127,15 @@ async def test_before_the_first_reset_there_is_nothing_to_see(page: PlayedPage) 
 async def test_a_page_that_resets_in_place_is_loaded_once(page: PlayedPage) -> None:
     playing = episode(page)
     view = await playing.reset(7)
-    assert page.log == ["http://shop.example/", "deal(7)"]
+    assert page.log == ["http://shop.example/", FORGET, "deal(7)"]
+    assert page.posted == [("Input.dispatchMouseEvent", "mouseMoved")]  # the mouse is out of the way
     assert playing.view is view
     assert playing.instruction.text == 'Click "Ok".'
     assert [n.text for n in view.nodes] == ["Ok", ""]
     assert view.texts[0] == "Ok"
     await playing.step(CLICK)
     await playing.reset(8)
-    assert page.log[2:] == [("click", 30, 30, 1), "deal(8)"]
+    assert page.log[3:] == [("click", 30, 30, 1), "deal(8)"]
 
 
 async def test_one_that_was_left_or_does_not_reset_in_place_is_loaded_anew(page: PlayedPage) -> None:
@@ -143,6 +149,7 @@ async def test_one_that_was_left_or_does_not_reset_in_place_is_loaded_anew(page:
         "Network.clearBrowserCookies",
         "Storage.clearDataForOrigin",
         "http://shop.example/",
+        FORGET,
         "deal(2)",
     ]
 
@@ -155,7 +162,7 @@ async def test_one_that_was_left_or_does_not_reset_in_place_is_loaded_anew(page:
     await playing.reset(1)
     page.log.clear()
     await playing.reset(2)
-    assert page.log == ["about:blank", "file:///shop.html#fruit", "deal(2)"]
+    assert page.log == ["about:blank", "file:///shop.html#fruit", FORGET, "deal(2)"]
 
 
 @pytest.mark.parametrize(
