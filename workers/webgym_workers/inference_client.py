@@ -40,6 +40,7 @@ class InferenceClient:
         self._retry = retry_seconds
         self._waiting: dict[int, tuple[int, asyncio.Future[int]]] = {}
         self._sequence = 0
+        self._sending = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
         self._loop.add_reader(sock, self._receive)
@@ -67,8 +68,9 @@ class InferenceClient:
             future: asyncio.Future[int] = self._loop.create_future()
             self._waiting[slot] = (self._sequence, future)
             try:
-                await self._send(Request(slot, self._sequence, version))
-                used = await asyncio.wait_for(future, self._retry)
+                async with asyncio.timeout(self._retry):
+                    await self._send(Request(slot, self._sequence, version))
+                    used = await future
             except TimeoutError:
                 continue
             finally:
@@ -79,8 +81,14 @@ class InferenceClient:
 
     async def _send(self, request: Request) -> None:
         try:
-            await self._loop.sock_sendall(self._sock, request.pack())
-        except OSError as error:  # the buffer of a dead process is full; its successor will read it
+            try:
+                self._sock.send(request.pack())
+            except BlockingIOError:
+                # The buffer is full: inference is behind, or dead and its successor will read it. An event loop knows
+                # one writer of a socket only, a second would never be told.
+                async with self._sending:
+                    await self._loop.sock_sendall(self._sock, request.pack())
+        except OSError as error:
             logger.debug("request not sent: %s", error)
 
     def _receive(self) -> None:
