@@ -8,7 +8,9 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -45,6 +47,13 @@ def test_stopping_leaves_nothing() -> None:
     broker.stop()
 
 
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    """A temporary folder whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="wb-") as folder:
+        yield folder
+
+
 PARENT = """
 import sys
 from webgym.broker import EmbeddedBroker
@@ -55,7 +64,12 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child's life to its parent's")
-def test_it_dies_with_a_parent_that_is_killed_and_the_next_one_cleans_up() -> None:
+def test_it_dies_with_a_parent_that_is_killed_and_the_next_one_cleans_up(
+    monkeypatch: pytest.MonkeyPatch, short_folder: str
+) -> None:
+    # A folder of our own: whoever else starts a server on this machine would clean up the common one.
+    monkeypatch.setattr("tempfile.tempdir", short_folder)
+    monkeypatch.setenv("TMPDIR", short_folder)
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
     assert parent.stdout is not None
     pid, socket = parent.stdout.readline().decode().split()
