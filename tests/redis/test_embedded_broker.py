@@ -152,6 +152,8 @@ def test_a_killed_server_comes_back_with_everything(tmp_path: Path, keys: Keys) 
         leased = queue.lease("w", 100, 60)
         assert queue.complete(leased[0].episode, 1, b"", {"env_steps": 3})
         before = queue.counts()
+        # While the disk is busy the server holds back its writes for up to two seconds.
+        assert client.execute_command("WAITAOF", 1, 0, 30_000)[0] == 1
         os.kill(broker.pid, signal.SIGKILL)
         wait_until(lambda: broker.died)
         broker.start()
