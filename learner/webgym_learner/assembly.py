@@ -18,13 +18,14 @@ from webgym.program import ProgramContext
 from webgym.schema import observation_schema
 from webgym.telemetry import Numbers
 from webgym_learner.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
+from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, DQNConfig
 from webgym_learner.heap import keep_freed_memory
 from webgym_learner.inbox import Inbox
 from webgym_learner.recorder import EpisodeLedger, MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.trainer import Counters, TrainerParts
+from webgym_learner.trainer import TrainerParts
 from webgym_policy.network import PolicyNetwork, parameters_of
 
 __all__ = ["Assembly"]

@@ -19,6 +19,7 @@ from webgym.errors import CheckpointError
 from webgym.protocol import EpisodeSummary
 from webgym.spec import RunSpec
 from webgym_learner.checkpoint import CheckpointStore
+from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, UpdateResult
 from webgym_learner.inbox import Inbox
 from webgym_learner.recorder import MetricsRecorder
@@ -28,7 +29,7 @@ from webgym_learner.validation import Validation, Verdict
 from webgym_learner.window import RateMeter, SuccessWindow
 from webgym_policy.network import parameters_of
 
-__all__ = ["Counters", "StopReason", "Trainer", "TrainerParts", "anneal", "ratio_allows"]
+__all__ = ["StopReason", "Trainer", "TrainerParts", "anneal", "ratio_allows"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,29 +51,6 @@ class StopReason(StrEnum):
     SECONDS = "seconds"
     SUCCESS = "success"
     DRAINED = "drained"
-
-
-@dataclass
-class Counters:
-    """Numbers of the whole run, over all its learners' lives."""
-
-    steps: int = 0
-    """Environment steps of training episodes that counted."""
-    validation_steps: int = 0
-    """Environment steps of validation episodes beside them."""
-    episodes: int = 0
-    transitions: int = 0
-    """Transitions that went into the replay."""
-    stale: int = 0
-    """Transitions dropped because their parameters were too old."""
-    duplicates: int = 0
-    version: int = 0
-    """Newest parameter version."""
-    training_seconds: float = 0.0
-    faults: int = 0
-    """Episodes given up after all their attempts."""
-    lost_updates: int = 0
-    """Updates that killed learners had made since their last checkpoints."""
 
 
 @dataclass

@@ -18,12 +18,13 @@ from webgym.protocol import EpisodeSummary, EpisodeTask, TransitionBatch
 from webgym.schema import Observation, Schema
 from webgym.spec import RunSpec
 from webgym_learner.checkpoint import CheckpointStore
+from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, DQNConfig, UpdateResult
 from webgym_learner.inbox import Inbox
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.trainer import Counters, StopReason, Trainer, TrainerParts, anneal, ratio_allows
+from webgym_learner.trainer import StopReason, Trainer, TrainerParts, anneal, ratio_allows
 from webgym_policy.network import PolicyNetwork, parameters_of
 
 SCHEMA = Schema(nodes=3, node_features=4, texts=2, text_features=3, pair_features=2, goal_features=5)
