@@ -213,12 +213,14 @@
     return found;
   };
   // A point counts as the element's own when the browser would deliver a click there to it, or to its label.
-  const owns = (el, x, y) => {
-    const found = deepestAt(x, y);
+  const owns = (el, x, y) => delivers(el, deepestAt(x, y));
+  const delivers = (el, found) => {
     if (!found) return false;
     if (contains(el, found)) return true;
     return !!(el.labels && [...el.labels].some((l) => contains(l, found))) && !isNative(found);
   };
+  const encloses = (outer, r) =>
+    outer.left <= r.left && outer.top <= r.top && outer.right >= r.right && outer.bottom >= r.bottom;
   const inView = (r) => r.right > 0 && r.bottom > 0 && r.left < innerWidth && r.top < innerHeight;
   const middle = (r) => [
     (Math.max(r.left, 0) + Math.min(r.right, innerWidth)) / 2,
@@ -232,7 +234,10 @@
   const hitPoint = (el, r) => {
     if (r.width <= 0 || r.height <= 0 || !inView(r)) return null;
     const [x, y] = middle(r);
-    if (owns(el, x, y)) return { x, y };
+    const found = deepestAt(x, y);
+    if (delivers(el, found)) return { x, y };
+    // Behind a cover that leaves nothing of it to see, such as the one over a page that is done, no spot is worth a try.
+    if (found && !contains(found, el) && encloses(rectOf(found), r)) return null;
     if (++searches > MAX_SEARCHES) return null;
     for (const [fx, fy] of SPOTS) {
       // A pixel inside the border at the least: often all that another element leaves to see is a strip at the edge.
