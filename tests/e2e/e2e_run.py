@@ -38,6 +38,14 @@ spec:
 """
 
 
+def alive(process: psutil.Process) -> bool:
+    """Whether it runs, zombies left out; it may end between any two questions."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 class Running:
     """A `webgym run` in progress."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import redis
-from e2e_run import MANIFEST, Running
+from e2e_run import MANIFEST, Running, alive
 from PIL import Image
 
 from webgym.manifest import load_manifest
@@ -32,16 +32,14 @@ def finished(
     redis = ("--set", f"redis.url=unix://{locked_redis}", "--set", "redis.passwordFrom.env=SECRET")
     arguments = ("run", "demo.yaml", "--out", "out", "--json", "--set", "seed=3", *redis)
     running = start(folder, *arguments, out=folder / "out", SECRET="open-sesame")
-    seen: set[int] = set()
+    seen: set[psutil.Process] = set()
     while running.process.poll() is None:
-        seen |= {p.pid for p in running.descendants()}
+        seen |= set(running.descendants())
         time.sleep(0.2)
     code, out, err = running.end()
     assert code == 0, err
     assert len(seen) > 5
-    assert [
-        p for p in seen if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE
-    ] == []
+    assert [p for p in seen if alive(p)] == []
     assert "training" in err  # Progress, off a terminal, goes to stderr.
     return folder / "out", json.loads(out)
 
@@ -157,7 +155,7 @@ def test_a_run_lives_through_kills_and_can_be_resumed(tmp_path: Path, start: Sta
     running.process.kill()
     running.process.wait()
     end = time.monotonic() + 5
-    while left := [p for p in everyone if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
+    while left := [p for p in everyone if alive(p)]:
         assert time.monotonic() < end, left
         time.sleep(0.05)
 
