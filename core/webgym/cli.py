@@ -29,6 +29,7 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
     "tasks": ("worker",),
     "learner": ("learner",),
     "report": ("learner",),
+    "bench": ("worker",),
     "operator": ("operator",),
     "submit": ("operator",),
 }

@@ -1,0 +1,1 @@
+"""Benchmarks of the browser side, for ``webgym bench``."""
