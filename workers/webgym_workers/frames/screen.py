@@ -28,7 +28,7 @@ from webgym_workers.browser.faults import DisplayGone
 from webgym_workers.frames.calibration import PageArea
 from webgym_workers.frames.display import Display
 from webgym_workers.frames.framebuffer import Layout
-from webgym_workers.frames.resize import screen_image, shrink
+from webgym_workers.frames.resize import page_image, shrink
 from webgym_workers.frames.ring import FrameRing
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ScreenFrames:
         # The middle of the mark.
         self._mark = area.at(width - MARK_CSS_PIXELS / 2, height - MARK_CSS_PIXELS / 2)
         framebuffer = display.framebuffer
-        self._image = screen_image(framebuffer.memory, framebuffer.layout)
+        self._image = page_image(framebuffer.memory, framebuffer.layout, area)
 
     def mark(self) -> str:
         """A JavaScript expression that paints the mark in its next colour; true when it could."""
@@ -172,10 +172,9 @@ class ScreenFrames:
         async with display.held():
             copied = self._copy()
         height, width = copied.shape[:2]
-        channels = display.framebuffer.layout.channels
-        image = screen_image(copied.reshape(-1), Layout(0, width, height, width * 4, channels))
-        alone = PageArea(0, 0, width, height, self.area.scale)
-        await _in_thread(shrink, image, channels, alone, frame, self._patch)
+        layout = Layout(0, width, height, width * 4, display.framebuffer.layout.channels)
+        image = page_image(copied.reshape(-1), layout, PageArea(0, 0, width, height, self.area.scale))
+        await _in_thread(shrink, image, layout.channels, frame, self._patch)
 
     def black(self) -> bool:
         """Whether the page's part of the screen is all black: what a display shows that nobody draws on.
@@ -208,7 +207,7 @@ class ScreenFrames:
 
     async def _shrink(self, frame: NDArray[np.uint8]) -> None:
         channels = self.display.framebuffer.layout.channels
-        await _in_thread(shrink, self._image, channels, self.area, frame, self._patch)
+        await _in_thread(shrink, self._image, channels, frame, self._patch)
 
     def _copy(self) -> NDArray[np.uint8]:
         area = self.area

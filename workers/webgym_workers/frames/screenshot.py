@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from webgym_workers.frames.resize import squeeze
 from webgym_workers.frames.ring import FrameRing
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ async def small_screenshot(page: Page, shape: tuple[int, int, int]) -> bytes:
 
 
 def frame_of(screenshot: bytes, out: NDArray[np.uint8]) -> None:
-    """An encoded picture, squeezed into a frame by averaging areas.
+    """An encoded picture, squeezed into a frame as the screen is.
 
     Args:
         screenshot: Such as JPEG or PNG.
@@ -82,4 +83,4 @@ def frame_of(screenshot: bytes, out: NDArray[np.uint8]) -> None:
     """
     height, width = out.shape[:2]
     image = Image.open(io.BytesIO(screenshot)).convert("RGB")
-    out[...] = np.asarray(image.resize((width, height), Image.Resampling.BOX, reducing_gap=1.0))
+    out[...] = np.asarray(squeeze(image, (width, height)))
