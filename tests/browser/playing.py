@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +20,7 @@ from webgym_workers.observer.features import NODE_FEATURES, View
 from webgym_workers.observer.snapshot import Node
 from webgym_workers.tasks import Outcome, Task
 
-__all__ = ["SCHEMA", "Deal", "act", "allowed", "dealing", "feature", "row"]
+__all__ = ["SCHEMA", "Deal", "act", "allowed", "dealing", "feature", "row", "shared_memory_left"]
 
 SCHEMA = Schema()
 
@@ -113,3 +116,14 @@ async def act(episode: Episode, kind: ActionKind, name: str = "", text: str = ""
     action = Action(kind, node, which)
     assert episode.view.observation["action_mask"][SCHEMA.encode(action)], f"the mask forbids {action}"
     return await episode.step(action)
+
+
+def shared_memory_left(before: set[str] | None = None, seconds: float = 5.0) -> set[str]:
+    """Names in shared memory beyond those ``before``; what others come and go with is waited for."""
+    memory = Path("/dev/shm")
+    deadline = time.monotonic() + seconds
+    while True:
+        left = set(os.listdir(memory) if memory.is_dir() else ()) - (before or set())
+        if before is None or not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)

@@ -9,7 +9,6 @@ the same trajectory wherever the page itself allows it.
 
 from __future__ import annotations
 
-import asyncio
 import io
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
@@ -26,6 +25,7 @@ from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.episode import Episode
+from webgym_workers.loop_thread import LoopThread
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
 
@@ -62,9 +62,20 @@ def action_space(schema: Schema) -> spaces.MultiDiscrete:
     return spaces.MultiDiscrete([len(ActionKind), schema.nodes, schema.texts])
 
 
-def to_action(action: ActionArray) -> Action:
-    """A member of the action space as an :class:`~webgym.schema.Action`."""
-    kind, node, text = (int(a) for a in action)
+def to_action(action: ActionArray, schema: Schema) -> Action:
+    """A member of the action space as an :class:`~webgym.schema.Action`.
+
+    Raises:
+        gymnasium.error.InvalidAction: it is no member.
+    """
+    sizes = (len(ActionKind), schema.nodes, schema.texts)
+    values = np.asarray(action)
+    whole = values.shape == (3,) and values.dtype.kind in "iu"
+    if not whole or not all(0 <= value < size for value, size in zip(values, sizes, strict=True)):
+        raise gymnasium.error.InvalidAction(
+            f"an action is three whole numbers (kind, node, text) below {sizes}, not {action!r:.80}"
+        )
+    kind, node, text = (int(value) for value in values)
     return Action(ActionKind(kind), node, text)
 
 
@@ -105,6 +116,7 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
 
     Raises:
         TaskError: there is no such task.
+        gymnasium.error.UnsupportedMode: another render mode.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 4}  # type: ignore[misc]
@@ -120,6 +132,8 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         settle_budget: float = 1.0,
         render_mode: str | None = None,
     ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise gymnasium.error.UnsupportedMode(f"render_mode is 'rgb_array' or None, not {render_mode!r}")
         self._params = dict(params or {})
         create_task(task, self._params)  # fail now, not when the browser runs
         self.task = task
@@ -130,11 +144,12 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         self._max_steps = max_steps
         self._options = browser or default_options(self.schema)
         self._settle_budget = settle_budget
-        self._runner: asyncio.Runner | None = None
+        self._loop: LoopThread | None = None
         self._pool: BrowserPool | None = None
         self._seat: Seat | None = None
         self._held = AsyncExitStack()
         self._episode: Episode | None = None
+        self._running = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -149,10 +164,12 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
             BrowserError: no browser can be started, or the task's page cannot be loaded.
         """
         super().reset(seed=seed)
+        self._running = False
         drawn = int(self.np_random.integers(_MOST_SEED))
         page_seed = int((options or {}).get("page_seed", drawn))
         observation = self._call(self._reset(page_seed))
         assert self._episode is not None
+        self._running = True
         return observation, describe(self._episode, success=False, invalid=None, settled=True)
 
     def step(self, action: ActionArray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -162,19 +179,23 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         browser breaks, the episode is truncated and ``info["fault"]`` says why; the next reset has a new browser.
 
         Raises:
-            gymnasium.error.ResetNeeded: no episode is running.
+            gymnasium.error.ResetNeeded: no episode is running: none was begun, or it has ended.
+            gymnasium.error.InvalidAction: the action is no member of the action space; nothing was done.
         """
         episode = self._episode
-        if episode is None:
-            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        if episode is None or not self._running:
+            raise gymnasium.error.ResetNeeded("no episode is running: call reset() before step()")
+        chosen = to_action(action, self.schema)
         try:
-            step = self._call(episode.step(to_action(action)))
+            step = self._call(episode.step(chosen))
         except BrowserFault as fault:
             observation = _copy(episode.view.observation)
             info = describe(episode, success=False, invalid=None, settled=False)
             info["fault"] = f"{type(fault).__name__}: {fault}"
+            self._running = False
             self._call(self._give_back(fault))
             return observation, 0.0, False, True, info
+        self._running = not (step.terminated or step.truncated)
         info = describe(episode, success=step.success, invalid=step.invalid, settled=step.settled)
         return _copy(step.view.observation), step.reward, step.terminated, step.truncated, info
 
@@ -187,13 +208,13 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
 
     def close(self) -> None:
         """End the browser. Harmless twice."""
-        if self._runner is None:
+        loop, self._loop, self._running = self._loop, None, False
+        if loop is None:
             return
-        runner, self._runner = self._runner, None
         try:
-            runner.run(self._close())
+            loop.call(self._close())
         finally:
-            runner.close()
+            loop.close()
 
     async def _reset(self, page_seed: int) -> Observation:
         episode = await self._hold()
@@ -233,10 +254,9 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
             self._pool = None
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        # The loop runs only inside a call. What the browser says in between waits in the pipe.
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(work)
+        if self._loop is None:
+            self._loop = LoopThread("browser")
+        return self._loop.call(work)
 
 
 def _copy(observation: Observation) -> Observation:

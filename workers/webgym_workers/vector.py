@@ -8,7 +8,6 @@ vector interface on top, which waits for all.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,12 +21,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from webgym.schema import Observation, Schema
+from webgym.schema import Action, Observation, Schema
 from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.env import action_space, default_options, describe, observation_space, to_action
 from webgym_workers.episode import Episode
+from webgym_workers.loop_thread import LoopThread
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
 
@@ -92,6 +92,7 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
 
     Raises:
         TaskError: there is no such task.
+        ValueError: fewer environments than one.
     """
 
     def __init__(
@@ -106,11 +107,14 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         settle_budget: float = 1.0,
         deadline: float = 60.0,
     ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be 1 at least, not {num_envs}")
         self._params = dict(params or {})
         create_task(task, self._params)  # fail now, not when the browsers run
         self.task = task
         self.schema = schema or Schema()
         self.num_envs = num_envs
+        self._all = range(num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space = observation_space(self.schema)
         self.single_action_space = action_space(self.schema)
@@ -123,8 +127,7 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         self._states = [SlotState.NEW] * num_envs
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
         self._results: Queue[_Result] = Queue()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: LoopThread | None = None
         self._pool: BrowserPool | None = None
         self._slots: list[_Slot] = []
 
@@ -136,28 +139,38 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             env_ids: which; none may be busy.
             seed: seeds the page seeds of environment i with ``seed + i``, for this and the following episodes.
+
+        Raises:
+            RuntimeError: one is busy; nothing was begun.
+            gymnasium.error.ClosedEnvironmentError: :meth:`close` was called.
         """
+        self._check_free(env_ids)
         for i in env_ids:
-            self._begin(i)
             if seed is not None:
                 self._rngs[i] = np.random.default_rng(seed + i)
-            self._submit(self._reset_one(i, self._draw(i)))
+            self._submit(i, self._reset_one(i, self._draw(i)))
 
     def send(self, actions: NDArray[np.int64], env_ids: Sequence[int]) -> None:
         """Hand out actions (n, 3) to environments that are not busy, and return at once.
 
+        Whatever it raises, nothing was begun.
+
         Raises:
             gymnasium.error.ResetNeeded: an environment was never reset.
+            gymnasium.error.InvalidAction: an action is no member of the action space.
+            RuntimeError: an environment is busy.
+            gymnasium.error.ClosedEnvironmentError: :meth:`close` was called.
         """
-        for action, i in zip(actions, env_ids, strict=True):
-            state = self._states[i]
-            if state is SlotState.NEW:
+        self._check_free(env_ids)
+        if len(actions) != len(env_ids):
+            raise ValueError(f"{len(actions)} actions for {len(env_ids)} environments")
+        chosen = [to_action(action, self.schema) for action in actions]
+        for i in env_ids:
+            if self._states[i] is SlotState.NEW:
                 raise gymnasium.error.ResetNeeded(f"environment {i} was never reset")
-            self._begin(i)
-            if state is SlotState.OVER:
-                self._submit(self._reset_one(i, self._draw(i)))
-            else:
-                self._submit(self._step_one(i, np.array(action)))
+        for action, i in zip(chosen, env_ids, strict=True):
+            over = self._states[i] is SlotState.OVER
+            self._submit(i, self._reset_one(i, self._draw(i)) if over else self._step_one(i, action))
 
     def recv(self, at_least: int = 1, timeout: float | None = None) -> Received:
         """Wait for results.
@@ -167,10 +180,14 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
             timeout: seconds to wait for each of them; None waits as long as it takes.
 
         Raises:
-            TimeoutError: nothing came in time. What comes later is returned by the next call.
-            BrowserError: a browser cannot be started.
+            TimeoutError: not enough came in time. What has come, and what comes later, is returned by the next call.
+            BrowserError: a browser cannot be started. Its environment has to be reset; results of others are returned
+                by the next call.
+            TaskError: the task's own code raised; as above.
             RuntimeError: fewer environments are busy than are waited for.
         """
+        if at_least < 1:
+            raise ValueError(f"at_least must be 1 at least, not {at_least}")
         busy = sum(s is SlotState.BUSY for s in self._states)
         if at_least > busy:
             raise RuntimeError(f"waiting for {at_least} environments, but only {busy} were sent anything")
@@ -179,17 +196,16 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
             try:
                 result = self._results.get(timeout=timeout)
             except Empty:
-                for earlier in results:
-                    self._results.put(earlier)
+                self._put_back(results)
                 raise TimeoutError(f"no environment finished within {timeout:g} s") from None
+            if result.error is not None:
+                self._put_back(results)
+                self._states[result.env_id] = SlotState.NEW
+                raise result.error
             results.append(result)
         for result in results:
             over = result.terminated or result.truncated
             self._states[result.env_id] = SlotState.OVER if over else SlotState.RUNNING
-        for result in results:
-            if result.error is not None:
-                self._states[result.env_id] = SlotState.NEW
-                raise result.error
         return _gather(results)
 
     # --- all together ---------------------------------------------------------------------------------------------
@@ -197,18 +213,21 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in every environment and wait for all."""
-        for i in range(self.num_envs):
-            own = seed[i] if isinstance(seed, list) else None if seed is None else seed + i
+        """Start an episode in every environment and wait for all; environment i is seeded with ``seed + i``."""
+        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in self._all]
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        self._check_free(self._all)
+        for i, own in enumerate(seeds):
             if own is not None:
                 self._rngs[i] = np.random.default_rng(own)
-        self.send_reset(range(self.num_envs))
+        self.send_reset(self._all)
         received = _in_order(self.recv(self.num_envs))
         return received.observations, self._merged(received)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Do one action (num_envs, 3) in every environment and wait for all."""
-        self.send(np.asarray(actions), range(self.num_envs))
+        self.send(np.asarray(actions), self._all)
         received = _in_order(self.recv(self.num_envs))
         return (
             received.observations,
@@ -223,11 +242,11 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        asyncio.run_coroutine_threadsafe(self._end(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        if self._thread is not None:
-            self._thread.join()
-        loop.close()
+        try:
+            if self._pool is not None:
+                loop.call(self._pool.close())
+        finally:
+            loop.close()
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -237,43 +256,39 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
             infos = self._add_info(infos, info, i)
         return infos
 
-    def _begin(self, env_id: int) -> None:
-        if self._states[env_id] is SlotState.BUSY:
-            raise RuntimeError(f"environment {env_id} is busy; recv() its result first")
-        self._states[env_id] = SlotState.BUSY
+    def _check_free(self, env_ids: Sequence[int]) -> None:
+        if self.closed:
+            raise gymnasium.error.ClosedEnvironmentError("the environments are closed")
+        if len(set(env_ids)) != len(env_ids):
+            raise ValueError(f"an environment is named twice: {list(env_ids)}")
+        for i in env_ids:
+            if i not in self._all:
+                raise ValueError(f"there is no environment {i}, only 0 to {self.num_envs - 1}")
+            if self._states[i] is SlotState.BUSY:
+                raise RuntimeError(f"environment {i} is busy; recv() its result first")
+
+    def _put_back(self, results: list[_Result]) -> None:
+        for result in results:
+            self._results.put(result)
 
     def _draw(self, env_id: int) -> int:
         return int(self._rngs[env_id].integers(_MOST_SEED))
 
-    def _submit(self, work: Coroutine[Any, Any, _Result]) -> None:
-        future = asyncio.run_coroutine_threadsafe(work, self._started())
-        future.add_done_callback(self._deliver)
+    def _submit(self, env_id: int, work: Coroutine[Any, Any, _Result]) -> None:
+        if self._loop is None:
+            self._loop = LoopThread("browsers")
+            self._loop.call(self._open())
+        self._states[env_id] = SlotState.BUSY
+        self._loop.submit(work).add_done_callback(self._deliver)
 
     def _deliver(self, future: Future[_Result]) -> None:
-        self._results.put(future.result())
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="browsers", daemon=True)
-            self._thread.start()
-            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
-        return self._loop
+        # What was still running when the environments were closed is nobody's any more.
+        if not future.cancelled():
+            self._results.put(future.result())
 
     async def _open(self) -> None:
         self._pool = await BrowserPool(self._options, self.num_envs).__aenter__()
-        self._slots = [
-            _Slot(Seat(self._pool, i, self.schema, self._settle_budget)) for i in range(self.num_envs)
-        ]
-
-    async def _end(self) -> None:
-        """Nothing may be left running in the loop when it stops."""
-        if self._pool is not None:
-            await self._pool.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        self._slots = [_Slot(Seat(self._pool, i, self.schema, self._settle_budget)) for i in self._all]
 
     async def _reset_one(self, i: int, page_seed: int) -> _Result:
         try:
@@ -289,22 +304,24 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
                         if attempt:
                             raise
         except Exception as error:
+            await self._slots[i].give_back(error)
             return _Result(i, self.schema.empty(), error=error)
         info = describe(episode, success=False, invalid=None, settled=True)
         return _Result(i, view.observation, info=info)
 
-    async def _step_one(self, i: int, action: NDArray[np.int64]) -> _Result:
+    async def _step_one(self, i: int, action: Action) -> _Result:
         episode = self._slots[i].episode
         assert episode is not None
         try:
             async with asyncio.timeout(self._deadline):
-                step = await episode.step(to_action(action))
+                step = await episode.step(action)
         except (BrowserFault, TimeoutError) as fault:
             info = describe(episode, success=False, invalid=None, settled=False)
             info["fault"] = f"{type(fault).__name__}: {fault}"
             await self._slots[i].give_back(fault)
             return _Result(i, episode.view.observation, truncated=True, info=info)
         except Exception as error:
+            await self._slots[i].give_back(error)
             return _Result(i, episode.view.observation, error=error)
         info = describe(episode, success=step.success, invalid=step.invalid, settled=step.settled)
         return _Result(i, step.view.observation, step.reward, step.terminated, step.truncated, info)
@@ -320,8 +337,9 @@ class _Slot:
 
     async def take(self, task: str, params: Mapping[str, Any]) -> Episode:
         if self.episode is None:
-            self._held = self._seat.episode(task, params)
-            self.episode = await self._held.__aenter__()
+            held = self._seat.episode(task, params)
+            self.episode = await held.__aenter__()
+            self._held = held
         return self.episode
 
     async def give_back(self, fault: BaseException) -> None:

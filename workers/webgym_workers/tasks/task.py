@@ -38,6 +38,10 @@ class Outcome:
     """Whether the goal is reached; meaningful with ``done``."""
 
     def __post_init__(self) -> None:
+        # Pages answer in JSON, where 1 is a whole number and "true" may be any value.
+        object.__setattr__(self, "reward", float(self.reward))
+        object.__setattr__(self, "done", bool(self.done))
+        object.__setattr__(self, "success", bool(self.success))
         # One reward that is no number would spoil everything learned so far.
         if not math.isfinite(self.reward):
             raise ValueError(f"reward must be finite, not {self.reward}")

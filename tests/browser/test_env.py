@@ -1,0 +1,349 @@
+"""The environment, as anybody who knows Gymnasium would use it; and when its browser is taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium.utils.env_checker import check_env
+from playing import shared_memory_left
+
+import webgym_workers
+from webgym.errors import TaskError
+from webgym.schema import Action, ActionKind, Observation, Schema
+from webgym_policy.selection import random_action
+from webgym_workers.browser.chromium import BrowserOptions
+from webgym_workers.env import WebEnv
+from webgym_workers.tasks import Outcome, Task
+
+SHOP = Path(webgym_workers.__file__).parents[2] / "examples" / "own_task"
+CLICK_FIRST = np.array([ActionKind.CLICK, 0, 0])
+WAIT = np.array([ActionKind.WAIT, 0, 0])
+
+
+class Nasty(Task):
+    """Hangs when it is clicked, goes away when it waits, and raises when it is judged."""
+
+    probe = "globalThis.said ?? null"
+    viewport = (300, 200)
+
+    def start_page(self, seed: int) -> str:
+        return (
+            "data:text/html,<button onclick='for(;;);'>hang</button><button onclick='said=1'>judge</button>"
+            "<button onclick='said=2'>whole numbers</button>"
+        )
+
+    def judge(self, probe: Any) -> Outcome:
+        if probe == 1:
+            raise ValueError("I cannot judge this")
+        return Outcome(reward=2, done=probe, success=probe) if probe else Outcome()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _paths(chromium: Path) -> Iterator[None]:
+    sys.path[:0] = [str(SHOP), str(Path(__file__).parent)]
+    yield
+    del sys.path[:2]
+
+
+@pytest.fixture(scope="module")
+def shared(_paths: None) -> Iterator[WebEnv]:
+    """An environment that no test leaves broken."""
+    env = WebEnv("miniwob.click-test-2", render_mode="rgb_array")
+    yield env
+    env.close()
+
+
+def same(one: Observation, other: Observation) -> bool:
+    return list(one) == list(other) and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def browser_pid(env: WebEnv) -> int:
+    assert env._pool is not None
+    return env._pool[0].process.pid
+
+
+def random_of(observation: Observation, rng: np.random.Generator) -> np.ndarray:
+    schema = Schema()
+    return np.array(schema.decode(random_action(observation["action_mask"], schema, rng)))
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_gymnasiums_own_check_finds_nothing(made: bool, recwarn: pytest.WarningsRecorder) -> None:
+    if made:
+        env = gymnasium.make("webgym/miniwob.click-checkboxes-v1", render_mode="rgb_array").unwrapped
+    else:
+        env = WebEnv("fruit_shop:FruitShop", render_mode="rgb_array")
+    try:
+        check_env(env)
+    finally:
+        env.close()
+    warnings = [str(w.message) for w in recwarn if "gymnasium" in str(w.filename)]
+    assert all("not having a spec" in w for w in warnings) if not made else warnings == []
+
+
+def test_make_knows_every_task_and_its_spec_makes_it_again() -> None:
+    env = gymnasium.make("webgym/miniwob.click-test-v1", max_episode_steps=5)
+    try:
+        assert isinstance(env.unwrapped, WebEnv)
+        observation, info = env.reset(seed=0)
+        assert observation in env.observation_space
+        assert info["goal"] == "Click the button."
+        observation, reward, terminated, truncated, info = env.step(CLICK_FIRST)
+        assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
+        assert isinstance(reward, float)
+        assert isinstance(terminated, bool)
+        assert observation in env.observation_space
+        assert "fault" not in info
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("miniwob.click-tset", "did you mean 'miniwob.click-test'"),
+        ("no_such_module:Task", "there is no module 'no_such_module'"),
+        ("fruit_shop:Fruit", "has no 'Fruit'"),
+        ("fruit_shop:Path", "not a webgym_workers.tasks.Task"),
+    ],
+)
+def test_tasks_that_there_are_not_are_told_at_once(task: str, said: str) -> None:
+    with pytest.raises(TaskError, match=said) as error:
+        WebEnv(task)
+    assert "\n" not in str(error.value)
+
+
+def test_a_render_mode_that_there_is_not() -> None:
+    with pytest.raises(gymnasium.error.UnsupportedMode, match="'human'"):
+        WebEnv("miniwob.click-test", render_mode="human")
+
+
+def test_step_needs_a_running_episode(shared: WebEnv) -> None:
+    fresh = WebEnv("miniwob.click-test")
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"reset\(\)"):
+        fresh.step(CLICK_FIRST)
+    assert fresh.render() is None
+    fresh.close()
+    shared.reset(seed=1)
+    _, _, terminated, _, _ = shared.step(CLICK_FIRST)
+    assert terminated
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        shared.step(CLICK_FIRST)
+    # After the end the page can still be looked at.
+    assert shared.render() is not None
+    shared.reset()
+    shared.step(CLICK_FIRST)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        np.array([12, 0, 0]), np.array([0, 20, 0]), np.array([0, 0, 8]), np.array([-1, 0, 0]), np.array([0, 0]),
+        np.array([[0, 0, 0]]), np.array([0.0, 0.5, 0.0]), np.array([np.nan, 0, 0]), "click", 3, None, [0, 0, 0, 0],
+        {"kind": 0},
+    ],
+)  # fmt: skip
+def test_actions_outside_of_the_space_are_refused(shared: WebEnv, action: Any) -> None:
+    shared.reset(seed=1)
+    with pytest.raises(gymnasium.error.InvalidAction, match=r"\(12, 20, 8\)") as error:
+        shared.step(action)
+    assert "\n" not in str(error.value)
+    # Nothing was done, and the episode goes on.
+    _, _, _, _, info = shared.step(CLICK_FIRST)
+    assert not info["invalid_action"]
+
+
+def test_actions_may_be_any_three_whole_numbers(shared: WebEnv) -> None:
+    for action in ([0, 0, 0], (0, 0, 0), np.array([0, 0, 0], dtype=np.uint8), Action(ActionKind.CLICK)):
+        shared.reset(seed=1)
+        _, _, terminated, _, _ = shared.step(action)  # type: ignore[arg-type]
+        assert terminated
+
+
+def test_what_the_mask_forbids_is_told(shared: WebEnv) -> None:
+    before, _ = shared.reset(seed=1)
+    observation, reward, terminated, truncated, info = shared.step(np.array([ActionKind.TYPE, 0, 0]))
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert info["invalid_action"] is True
+    assert info["invalid_reason"] == "the action mask forbids it"
+    assert np.array_equal(observation["action_mask"], before["action_mask"])
+
+
+def test_a_seed_gives_the_same_trajectory(shared: WebEnv) -> None:
+    runs = []
+    for _ in range(2):
+        rng, run = np.random.default_rng(3), []
+        observation, info = shared.reset(seed=7)
+        for _ in range(4):
+            step = shared.step(random_of(observation, rng))
+            run.append((observation, info, *step[1:]))
+            observation, info = shared.reset() if step[2] or step[3] else (step[0], step[4])
+        runs.append(run)
+    for one, other in zip(*runs, strict=True):
+        assert same(one[0], other[0])
+        assert one[1:] == other[1:]
+    pages = {shared.reset(seed=seed)[0]["dom"].tobytes() for seed in range(8)}
+    assert len(pages) > 4
+    # Without a seed the episodes differ, and page_seed names one.
+    named = [shared.reset(options={"page_seed": 5})[0] for _ in range(2)]
+    assert same(*named)
+
+
+def test_observations_are_the_callers_own(shared: WebEnv) -> None:
+    first, _ = shared.reset(seed=1)
+    kept = {name: array.copy() for name, array in first.items()}
+    second = shared.step(WAIT)[0]
+    second["action_mask"][:] = 0
+    second["dom"][:] = 9
+    assert same(first, kept)
+    _, _, terminated, _, info = shared.step(CLICK_FIRST)
+    # What the caller does to an observation does not change what is possible.
+    assert terminated
+    assert not info["invalid_action"]
+
+
+def test_render_shows_the_page(shared: WebEnv) -> None:
+    shared.reset(seed=1)
+    picture = shared.render()
+    assert picture is not None
+    assert (picture.shape, picture.dtype) == ((320, 320, 3), np.uint8)
+    assert picture.min() < 100
+    assert picture.max() == 255
+    plain = WebEnv("miniwob.click-test")
+    assert plain.render() is None
+
+
+def test_episodes_are_cut_off(shared: WebEnv) -> None:
+    env = gymnasium.wrappers.TimeLimit(shared, 2)
+    env.reset(seed=1)
+    assert env.step(WAIT)[2:4] == (False, False)
+    assert env.step(WAIT)[2:4] == (False, True)
+    shared._max_steps = 1
+    try:
+        shared.reset(seed=1)
+        assert shared.step(WAIT)[2:4] == (False, True)
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            shared.step(WAIT)
+    finally:
+        shared._max_steps = None
+
+
+async def test_it_works_where_an_event_loop_is_running(shared: WebEnv) -> None:
+    # As in a notebook.
+    assert asyncio.get_running_loop().is_running()
+    shared.reset(seed=1)
+    assert shared.step(CLICK_FIRST)[2]
+
+
+def test_a_killed_browser_ends_the_episode_and_is_replaced() -> None:
+    env = WebEnv("miniwob.click-test-2", render_mode="rgb_array")
+    try:
+        first, info = env.reset(seed=3)
+        pid = browser_pid(env)
+        os.kill(pid, signal.SIGKILL)
+        observation, reward, terminated, truncated, info = env.step(WAIT)
+        if "fault" not in info:  # a process takes a moment to die
+            observation, reward, terminated, truncated, info = env.step(CLICK_FIRST)
+        assert (reward, terminated, truncated) == (0.0, False, True)
+        assert info["fault"].startswith("BrowserGone: ")
+        assert "\n" not in info["fault"]
+        assert observation in env.observation_space
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(WAIT)
+        again, info = env.reset(seed=3)
+        assert "fault" not in info
+        assert same(again, first)
+        assert browser_pid(env) != pid
+        assert env.step(CLICK_FIRST)[2]
+        # Between two episodes nobody has to know.
+        os.kill(browser_pid(env), signal.SIGKILL)
+        assert same(env.reset(seed=3)[0], first)
+    finally:
+        env.close()
+
+
+def test_a_page_that_hangs_costs_its_episode_only() -> None:
+    options = BrowserOptions(action_timeout=0.5)
+    env = WebEnv("test_env:Nasty", settle_budget=0.5, browser=options)
+    try:
+        env.reset(seed=0)
+        pid = browser_pid(env)
+        _, _, terminated, truncated, info = env.step(CLICK_FIRST)
+        assert (terminated, truncated) == (False, True)
+        assert info["fault"].startswith("CDPTimeout: ")
+        _, info = env.reset(seed=0)
+        assert env.step(np.array([ActionKind.CLICK, 2, 0]))[1:3] == (2.0, True)
+        assert browser_pid(env) == pid
+        # The task's own mistakes are no faults of the browser's.
+        env.reset(seed=0)
+        with pytest.raises(TaskError, match=r"Nasty\.judge\(1\) raised ValueError: I cannot judge this"):
+            env.step(np.array([ActionKind.CLICK, 1, 0]))
+        env.reset(seed=0)
+        assert not env.step(np.array([ActionKind.HOVER, 0, 0]))[2]
+        # Killed in the midst of a step.
+        killer = threading.Timer(0.1, os.kill, (browser_pid(env), signal.SIGKILL))
+        killer.start()
+        _, _, _, truncated, info = env.step(CLICK_FIRST)
+        assert truncated
+        assert info["fault"].startswith("BrowserGone: ")
+        assert env.reset(seed=0)[1]["success"] is False
+    finally:
+        env.close()
+
+
+def test_close_leaves_nothing_and_may_be_repeated() -> None:
+    memory = shared_memory_left()
+    threads = set(threading.enumerate())
+    env = WebEnv("miniwob.click-test")
+    env.close()
+    env.reset(seed=0)
+    assert env._pool is not None
+    profile = env._pool[0].process.profile
+    browser = psutil.Process(browser_pid(env))
+    children = [browser, *browser.children(recursive=True)]
+    assert profile.exists()
+    env.close()
+    env.close()
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+    assert not profile.exists()
+    assert set(threading.enumerate()) <= threads
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(CLICK_FIRST)
+    # It can be begun again.
+    env.reset(seed=0)
+    assert env.step(CLICK_FIRST)[2]
+    env.close()
+    assert shared_memory_left(memory) == set()
+
+
+def test_a_program_that_forgets_to_close_leaves_nothing(tmp_path: Path) -> None:
+    program = (
+        "import gymnasium, webgym_workers\n"
+        "env = gymnasium.make('webgym/miniwob.click-test-v1')\n"
+        "env.reset(seed=0)\n"
+        "browser = env.unwrapped._pool[0].process\n"
+        "print(browser.pid, browser.profile)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    pid, profile = ended.stdout.split()
+    _, alive = psutil.wait_procs(
+        [psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=10
+    )
+    assert alive == []
+    assert not Path(profile).exists()
