@@ -67,7 +67,7 @@ async def test_hover(deal: Deal) -> None:
         "<input id=field aria-label=F type=password value=old>",
         "<textarea id=field aria-label=F>old\ntext</textarea>",
         "<input id=field aria-label=F oninput='value = value'>",
-        "<input id=field aria-label=F autocomplete=off onfocus='setTimeout(() => select(), 5)'>",
+        "<input id=field aria-label=F autocomplete=off onfocus='setTimeout(() => select(), 30)'>",
     ],
 )
 async def test_type_replaces_what_is_there(deal: Deal, field: str) -> None:

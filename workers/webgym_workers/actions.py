@@ -30,7 +30,8 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
         page: the page to act on.
         action: an action for which :func:`is_valid` holds.
         view: the observation that the action answers.
-        budget: seconds that a wait may last when nothing changes.
+        budget: seconds that a wait may last when nothing changes, and the page after the click into a field that is
+            typed into.
 
     Returns:
         None when it was done, else why nothing was done (the page moved on since it was observed).
@@ -76,7 +77,9 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
     await page.click(x, y, count=2 if kind is ActionKind.DOUBLE_CLICK else 1)
     if kind is ActionKind.TYPE:
         text = view.texts[text_row]
-        how = await page.evaluate(f"__webgym_observer.prepareTyping({node.id}, {json.dumps(text)})")
+        # The click may make the page do something: many fields select all of their text a little later.
+        prepare = f"__webgym_observer.prepareTyping({node.id}, {json.dumps(text)})"
+        how = (await page.evaluate_settled(prepare, budget)).value
         if how == "type":
             await page.type_text(text)
         elif how != "set":
