@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -347,3 +348,23 @@ def test_a_program_that_forgets_to_close_leaves_nothing(tmp_path: Path) -> None:
     )
     assert alive == []
     assert not Path(profile).exists()
+
+
+def test_random_actions_are_possible_ones_and_seeded() -> None:
+    drawn = []
+    for _ in range(2):
+        with contextlib.closing(WebEnv("miniwob.click-checkboxes")) as env:
+            with pytest.raises(gymnasium.error.ResetNeeded):
+                env.random_action()
+            env.reset(seed=5)
+            actions = []
+            for _ in range(4):
+                action = env.random_action()
+                assert env.action_space.contains(action)
+                _, _, terminated, truncated, info = env.step(action)
+                assert not info["invalid_action"]
+                actions.append(tuple(action))
+                if terminated or truncated:
+                    break
+            drawn.append(actions)
+    assert drawn[0] == drawn[1]

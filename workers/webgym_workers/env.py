@@ -206,6 +206,20 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         png = self._call(self._episode.page.screenshot())
         return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
 
+    def random_action(self) -> ActionArray:
+        """One of the actions that the mask of the latest observation allows, int64 (kind, node, text).
+
+        Drawn from ``np_random``, so a seeded reset repeats it.
+
+        Raises:
+            gymnasium.error.ResetNeeded: no episode runs.
+        """
+        if self._episode is None:
+            raise gymnasium.error.ResetNeeded("call reset() before random_action()")
+        possible = np.flatnonzero(self._episode.view.observation["action_mask"])
+        kind, node, text = self.schema.decode(int(self.np_random.choice(possible)))
+        return np.array([int(kind), node, text], dtype=np.int64)
+
     def close(self) -> None:
         """End the browser. Harmless twice."""
         loop, self._loop, self._running = self._loop, None, False

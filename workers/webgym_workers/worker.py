@@ -84,7 +84,10 @@ class Worker:
         from webgym.process import ManagedProcess
 
         environment = self._context.environ()
-        environment["WEBGYM_TERMINATION_LOG"] = ""
+        # Beside our own, so that what a child dies of, a task that raises above all, is the last word of the run, too.
+        own = self._context.termination_log
+        word = own.with_name(f"{own.name}.{role}-{number}") if own is not None else None
+        environment["WEBGYM_TERMINATION_LOG"] = str(word or "")
 
         def on_exit(process: ManagedProcess, ended: Exit, delay: float | None) -> None:
             if delay is not None:
@@ -97,6 +100,7 @@ class Worker:
             [sys.executable, "-P", "-m", module, *argv],
             env=environment,
             pass_fds=fds,
+            last_word=word,
             on_exit=on_exit,
         )
 

@@ -22,7 +22,7 @@ class BenchCommand:
     """Run one benchmark."""
 
     name = "bench"
-    help = "measure: frames, steps, ...; prints a table, and leaves it with a plot in a folder"
+    help = "measure one thing, such as frames: prints a table, and leaves it with a plot in a folder"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add a subcommand for each benchmark that an installed part brings."""

@@ -133,7 +133,7 @@ def _prepare(args: argparse.Namespace) -> tuple[RunManifest, Path]:
     changed = incompatible(load_manifest(directory.manifest), manifest)
     if changed:
         raise UsageError(
-            f"--resume: {path} was begun with other settings ({'; '.join(changed)}); start a new run"
+            f"--resume: {path} was begun with other settings ({'; '.join(changed)}); give the same, or start anew"
         )
     return manifest, path
 
@@ -229,11 +229,12 @@ def text_summary(summary: dict[str, Any], report: Path | None) -> str:
     trained = summary.get("training_seconds")
     lines = [f"{summary['name']}: {summary['stop_reason']} after {summary['seconds']:.0f} s"]
     if trained is not None:
-        lines[0] += f", {trained:.0f} s of them training"
+        whole = ", over all its sessions" if summary.get("resumed") else " of them"
+        lines[0] += f", {trained:.0f} s{whole} training"
     if evaluation := summary.get("evaluation"):
         lines.append(f"  success     {describe_evaluation(evaluation)}")
     rate = summary.get("steps_per_second")
-    speed = "" if rate is None else f" at {rate:.1f} per second"
+    speed = "" if rate is None else f", {rate:.1f} per second with those of validation"
     lines.append(
         f"  steps       {count('steps')}{speed}, {count('episodes')} episodes, {count('updates')} updates"
     )

@@ -129,14 +129,16 @@ def render(
         body.append(bar)
 
     success = snapshot.success
-    line = Text("success  ", style="dim")
+    # Before anybody has acted greedily, what is known is how exploring goes.
+    line = Text("success  " if n("success") is not None else "exploring", style="dim")
     line.append(_figure(success, ".3f").rjust(6), style="bold green" if (success or 0) >= 0.95 else "bold")
     line.append("  ")
     line.append(sparkline(history, max(10, min(60, width - 24))), style="green")
     body.append(line)
 
     figures = Table.grid(padding=(0, 3, 0, 0))
-    for _ in range(4):
+    columns = 4 if width >= 76 else 2
+    for _ in range(columns):
         figures.add_column(no_wrap=True)
     evaluated = f"{_figure(n('evaluated'))} of {_figure(n('evaluating'))}"
     rows = [
@@ -153,8 +155,8 @@ def render(
         ("memory", f"{memory / 1e9:.1f} GB" if memory else "–"),
     ]
     cells = [Text.assemble((f"{name} ", "dim"), value) for name, value in rows]
-    for start in range(0, len(cells), 4):
-        figures.add_row(*cells[start : start + 4])
+    for start in range(0, len(cells), columns):
+        figures.add_row(*cells[start : start + columns])
     body.append(figures)
     body += [
         Text(f"• {event}", style="yellow", overflow="ellipsis", no_wrap=True) for event in list(events)[-4:]
@@ -243,6 +245,7 @@ class LiveView:
         self._started = time.monotonic()
         self._events: deque[str] = deque(maxlen=20)
         self._history: list[float] = []
+        self._greedy = False
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
 
@@ -250,6 +253,10 @@ class LiveView:
         """Draw the panel anew."""
         success = snapshot.success
         if success is not None and snapshot.phase in ("train", "evaluate"):
+            greedy = snapshot.number("success") is not None
+            if greedy != self._greedy:
+                self._history.clear()  # Another figure: a curve through both would show a fall that never was.
+                self._greedy = greedy
             self._history.append(success)
         panel = render(
             snapshot,

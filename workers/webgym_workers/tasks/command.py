@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 __all__ = ["TasksCommand"]
 
@@ -24,5 +25,8 @@ class TasksCommand:
         from webgym_workers.tasks.registry import task_names
 
         names = [n for n in task_names() if args.pattern in n]
-        print(json.dumps(names) if args.json else "\n".join(names))
+        if args.json or names:
+            print(json.dumps(names) if args.json else "\n".join(names))
+        if not names:
+            print(f"webgym: no task's name contains {args.pattern!r}", file=sys.stderr)
         return 0 if names else 1
