@@ -89,7 +89,8 @@ async def calibrate(page: Page, display: Display, width: int, height: int) -> Pa
         display.watch(0, 0, screen.width, screen.height)
         await display.sync()
         area = find_area(display.framebuffer, color, width, height, float(ratio))
-        if area is None and not await display.drawn(deadline - loop.time()):
+        left = deadline - loop.time()
+        if area is None and (left <= 0 or not await display.drawn(left)):
             raise DisplayGone(
                 f"a page of {width}x{height} does not show up on its display of {screen.width}x{screen.height} pixels"
             )

@@ -136,7 +136,9 @@ class ScreenFrames:
             # Watched and only then looked at: what is drawn after the look wakes us.
             self._watch()
             await self.display.sync()
-            if self._mark_shows() or not await self.display.drawn(deadline - loop.time()):
+            # A page may draw all the time and show no mark: what was drawn does not move the deadline.
+            left = deadline - loop.time()
+            if self._mark_shows() or left <= 0 or not await self.display.drawn(left):
                 break
         if self._mark_shows():
             self._patience = FENCE_SECONDS
