@@ -102,7 +102,8 @@ async def test_a_display_that_dies_or_hangs_costs_its_browser_and_no_other(
                 await frames_until_the_end()
             # Whoever is asked first: the display, or the browser that waits for it.
             assert isinstance(caught.value, DisplayGone | BrowserGone | CDPTimeout)
-            assert time.monotonic() - start < 5
+            # Two deadlines of two seconds each, on a machine that may be busy.
+            assert time.monotonic() - start < 10
             assert (await neighbour.evaluate("1 + 1")) == 2
         start = time.monotonic()
         async with pool.browser(0) as browser:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,10 +100,20 @@ async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
         await asyncio.sleep(0.01)
 
 
+def alive() -> set[psutil.Process]:
+    return {c for c in psutil.Process().children(recursive=True) if c.status() != psutil.STATUS_ZOMBIE}
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """No test leaves a process; those of the session's other fixtures (a server, a browser) are none of its business."""
+    before = alive()
+    yield
+    assert alive() - before == set()
+
+
 async def ended(supervisor: Supervisor) -> Outcome:
-    outcome = await asyncio.wait_for(supervisor.run(), 20)
-    assert [c for c in psutil.Process().children(recursive=True) if c.status() != psutil.STATUS_ZOMBIE] == []
-    return outcome
+    return await asyncio.wait_for(supervisor.run(), 20)
 
 
 async def test_a_run_ends_with_its_learner_and_workers_are_drained(directory: RunDirectory) -> None:
