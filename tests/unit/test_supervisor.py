@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def alive() -> set[psutil.Process]:
 
 @pytest.fixture(autouse=True)
 def nothing_stays() -> Iterator[None]:
-    """No test leaves a process; those of the session's other fixtures (a server, a browser) are none of its business."""
+    """No test leaves a process; those of the session's other fixtures (a server, a browser) are not its business."""
     before = alive()
     yield
     assert alive() - before == set()
