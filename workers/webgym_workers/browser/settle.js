@@ -26,6 +26,7 @@
   const readyState = Object.getOwnPropertyDescriptor(Document.prototype, 'readyState').get;
   const mapGet = Map.prototype.get, mapSet = Map.prototype.set, mapDelete = Map.prototype.delete,
     mapClear = Map.prototype.clear, mapSize = Object.getOwnPropertyDescriptor(Map.prototype, 'size').get;
+  const arrayPush = Array.prototype.push, arrayShift = Array.prototype.shift;
   const setAdd = Set.prototype.add, setDelete = Set.prototype.delete, setForEach = Set.prototype.forEach;
   const addListener = EventTarget.prototype.addEventListener, removeListener = EventTarget.prototype.removeEventListener;
   const postMessage = MessagePort.prototype.postMessage;
@@ -157,8 +158,8 @@
 
   const channel = new NativeChannel();
   const turns = [];
-  channel.port1.onmessage = () => { const f = turns.shift(); if (f) f(); };
-  const turn = () => new NativePromise((f) => { turns.push(f); apply(postMessage, channel.port2, [null]); });
+  channel.port1.onmessage = () => { const f = apply(arrayShift, turns, []); if (f) f(); };
+  const turn = () => new NativePromise((f) => { apply(arrayPush, turns, [f]); apply(postMessage, channel.port2, [null]); });
   const after = (ms) => new NativePromise((f) => apply(nativeSetTimeout, win, [f, ms]));
   // A frame, or 50 ms where none is drawn (a hidden tab). The turn after it lets what the frame posted run first.
   const frame = () => new NativePromise((f) => {
@@ -185,7 +186,7 @@
     for (const a of apply(getAnimations, doc, [])) {
       if (a.playState !== 'running' || letGo.has(a) || a.timeline !== doc.timeline) continue;
       const end = a.effect ? a.effect.getComputedTiming().endTime : 0;
-      if (end !== Infinity && a.playbackRate !== 0) animating.push(a);
+      if (end !== Infinity && a.playbackRate !== 0) apply(arrayPush, animating, [a]);
     }
     return { timer, frameDue, animating };
   };
