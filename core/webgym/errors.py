@@ -35,6 +35,9 @@ class ExitCode(IntEnum):
     """Redis went away and did not come back in time. Trying again can help."""
     DIVERGED = 4
     """The learner saw a non-finite loss; the last good checkpoint is kept. Trying again needs other settings."""
+    UNAVAILABLE = 5
+    """A part that the program needs cannot be had on this machine: no browser starts, no episode can be played. Trying
+    again here cannot help. A run whose worker ends with it ends with FAILURE."""
     INTERRUPTED = 130
     """Ctrl-C: the run was drained and its checkpoint written."""
 

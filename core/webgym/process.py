@@ -15,6 +15,7 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -123,6 +124,8 @@ class ManagedProcess:
         """One line, set with :attr:`ProcessState.FAILED`."""
         self._popen: subprocess.Popen[bytes] | None = None
         self._started = 0.0
+        self._why = ""
+        self._gone = asyncio.Event()
         self._failures: deque[float] = deque(maxlen=max(1, self.restart.max_failures + 1))
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[Exit] | None = None
@@ -131,6 +134,11 @@ class ManagedProcess:
     def pid(self) -> int | None:
         """The running child's process id; None while there is none."""
         return None if self._popen is None else self._popen.pid
+
+    @property
+    def started(self) -> float | None:
+        """When the running child was started (:func:`time.monotonic`); None while there is none."""
+        return None if self._popen is None else self._started
 
     @property
     def running(self) -> bool:
@@ -186,6 +194,29 @@ class ManagedProcess:
         if self._popen is not None:
             _kill_group(self._popen.pid)
 
+    async def fail(self, why: str, patience: float = 1.0) -> None:
+        """End a child that hangs, as if it had failed: it is started again, if its policy says so.
+
+        Our own programs write where they stand into their log first (:mod:`faulthandler`, on SIGABRT).
+
+        Args:
+            why: what :attr:`Exit.reason` says of it.
+            patience: seconds between SIGABRT and SIGKILL; a stopped process does not hear the first.
+        """
+        popen = self._popen
+        if popen is None:
+            return
+        self._why = why
+        popen.send_signal(signal.SIGABRT)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._gone.wait(), patience)
+        if self._popen is popen:
+            popen.send_signal(signal.SIGKILL)
+
+    def note_progress(self) -> None:
+        """What failed before is forgiven: the child does what it is there for."""
+        self._failures.clear()
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the child, if it is running."""
         if self._popen is not None:
@@ -218,6 +249,7 @@ class ManagedProcess:
             except OSError as e:
                 raise RunError(f"{self.name} cannot be started: {self.argv[0]}: {e.strerror or e}") from e
         self._started = time.monotonic()
+        self._gone.clear()
         self.state = ProcessState.RUNNING
         _live_groups.add(self._popen.pid)
 
@@ -249,8 +281,9 @@ class ManagedProcess:
             await _exited(popen)
         finally:
             code = self._clear()
-        word = self._read_last_word() if code > 0 else ""
-        reason = f"{describe_exit(code)}: {word}" if word else describe_exit(code)
+        why, self._why = self._why, ""
+        word = why or (self._read_last_word() if code > 0 else "")
+        reason = why or (f"{describe_exit(code)}: {word}" if word else describe_exit(code))
         ended = Exit(code, reason, time.monotonic() - self._started, time.time(), word)
         self.exits.append(ended)
         return ended
@@ -272,6 +305,7 @@ class ManagedProcess:
         # Before the leader is reaped its number cannot be another group's, so this hits only what it left.
         _kill_group(popen.pid)
         code = popen.wait()
+        self._gone.set()
         _live_groups.discard(popen.pid)
         if popen.stdin is not None:
             popen.stdin.close()
@@ -290,7 +324,8 @@ class ManagedProcess:
             self.state = ProcessState.FAILED
             times = sum(1 for t in self._failures if now - t <= self.restart.window_seconds)
             if times > 3:
-                often = f"for the {times}th time in {self.restart.window_seconds:.0f} s"
+                span = self.restart.window_seconds
+                often = f"for the {times}th time {f'in {span:.0f} s' if span < math.inf else 'in a row'}"
                 self.failure = f"{self.name} ended {often}: {ended.reason}"
             else:
                 self.failure = f"{self.name}: {ended.word or ended.reason}"

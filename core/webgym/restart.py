@@ -67,10 +67,13 @@ class RestartPolicy:
     max_failures: int = 5
     """More failures than this within the window end it for good. 0: never restarted."""
     window_seconds: float = 60.0
+    """Failures longer ago do not count. Infinite: only progress (:meth:`ManagedProcess.note_progress`) forgives."""
     initial_delay: float = 0.2
     """Seconds before the first restart; doubled for each further failure inside the window."""
     max_delay: float = 10.0
-    final_codes: frozenset[int] = frozenset({ExitCode.OK, ExitCode.USAGE, ExitCode.DIVERGED})
+    final_codes: frozenset[int] = frozenset(
+        {ExitCode.OK, ExitCode.USAGE, ExitCode.DIVERGED, ExitCode.UNAVAILABLE}
+    )
     """Exit codes that trying again cannot change."""
     proving_seconds: float = 0.0
     """Exit 1 within so many seconds of the very first start is final too: a program that explains why it

@@ -122,6 +122,13 @@ def test_a_run_lives_through_kills_and_can_be_resumed(tmp_path: Path, start: Sta
     before = running.last("steps")
     running.until(lambda: running.last("steps") > before + 20)
 
+    # One stands still; what stands still is killed in the end.
+    stopped = running.descendants("browser_process")[0]
+    stopped.suspend()
+    running.until(lambda: not alive(stopped))
+    before = running.last("steps")
+    running.until(lambda: running.last("steps") > before + 20)
+
     # Ctrl-C: checkpoint, then report.
     running.process.send_signal(signal.SIGINT)
     code, printed, err = running.end()

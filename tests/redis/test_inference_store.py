@@ -27,6 +27,7 @@ from webgym.schema import Observation, Schema
 from webgym_policy.network import PolicyNetwork, infer, parameters_of
 from webgym_workers.inference import InferenceLoop, ParameterFeed
 from webgym_workers.inference_client import InferenceClient, ParametersGone
+from webgym_workers.pulse import Pulses
 from webgym_workers.slots import ObservationSlots, Request, channel
 
 SCHEMA = Schema()
@@ -235,8 +236,10 @@ def program(worker: Worker, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]
         "WEBGYM_OUT": str(tmp_path),
         "WEBGYM_ID": "worker-0",
     }
-    fds = (worker.memory, worker.theirs.fileno())
+    pulse = Pulses.create(1)
+    fds = (worker.memory, worker.theirs.fileno(), pulse)
     argv = [f"--memory-fd={fds[0]}", f"--slots={SLOTS}", f"--socket-fds={fds[1]}"]
+    argv += [f"--pulse-fd={pulse}", "--pulses=1", "--pulse=0"]
     started = subprocess.Popen(
         [sys.executable, "-m", "webgym_workers.inference", *argv], env=environment, pass_fds=fds
     )
@@ -245,6 +248,7 @@ def program(worker: Worker, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]
     finally:
         started.kill()
         started.wait(10)
+        os.close(pulse)
 
 
 async def test_a_killed_program_is_replaced_without_its_askers_noticing(

@@ -337,3 +337,44 @@ def test_exits_in_words(code: int, words: str) -> None:
     assert describe_exit(code) == words
     assert "SIGKILL" in describe_exit(137)
     assert "memory" in describe_exit(137)
+
+
+async def test_a_child_that_hangs_is_ended_with_a_reason_and_started_again(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    code = "import faulthandler, signal, os; faulthandler.enable(); print('up', flush=True); signal.pause()"
+    process = ManagedProcess("job", python(code), log=log, restart=QUICK)
+    await process.start()
+    await until(lambda: log.exists() and log.read_text().count("up") == 1)
+    await process.fail("it stood still")
+    await until(lambda: log.read_text().count("up") == 2)
+    assert process.exits[-1].reason == "it stood still"
+    assert "most recent call first" in log.read_text()
+    # One that is stopped hears nothing but SIGKILL.
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    await process.fail("it stood still again", patience=0.05)
+    await until(lambda: log.read_text().count("up") == 3)
+    assert [e.reason for e in process.exits] == ["it stood still", "it stood still again"]
+    assert process.restarts == 2
+    await process.drain(0)
+
+
+async def test_without_progress_failures_never_grow_old_and_progress_forgives_them() -> None:
+    forever = RestartPolicy(max_failures=2, window_seconds=float("inf"), initial_delay=0.01, max_delay=0.01)
+    process = ManagedProcess("job", python("import sys; sys.exit(7)"), restart=forever)
+    seen = []
+    process.on_exit = lambda p, ended, delay: (seen.append(delay), len(seen) == 2 and p.note_progress())  # type: ignore[func-returns-value]
+    await process.start()
+    await process.wait()
+    assert process.state is ProcessState.FAILED
+    # Two, forgiven, then two more and the one too many.
+    assert len(seen) == 5
+    assert process.failure == "job: exit 7"
+
+
+async def test_failures_in_a_row_are_counted_in_the_last_line() -> None:
+    forever = RestartPolicy(max_failures=4, window_seconds=float("inf"), initial_delay=0.01, max_delay=0.01)
+    process = ManagedProcess("job", python("import sys; sys.exit(7)"), restart=forever)
+    await process.start()
+    await process.wait()
+    assert process.failure == "job ended for the 5th time in a row: exit 7"

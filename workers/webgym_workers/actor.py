@@ -152,26 +152,32 @@ class Actor:
         self._film = film
         self._player = Player(acting, slot, schema, inference)
 
-    async def run_episode(self, task: EpisodeTask) -> None:
+    async def run_episode(self, task: EpisodeTask) -> str | None:
         """Play one leased episode to its end and settle its lease, whatever happens.
+
+        Returns:
+            None when it was played to its end, else what came in between, one line.
 
         Raises:
             BrokerError: Redis is gone.
+            TaskError: the task's own code failed; the lease is still held.
         """
         self.current = task
+        reason: str | None = None
         try:
             async with self._seat.episode(task.task, task.params) as episode:
                 await self._play(task, episode)
         except BrowserFault as fault:
             self.counters.faults += 1
-            logger.warning("%s: %s", type(fault).__name__, fault, extra={"episode": task.episode})
-            await self._queue.fail(
-                task.episode, task.attempt, f"{type(fault).__name__}: {fault}", fault.blame
-            )
+            reason = f"{type(fault).__name__}: {fault}"
+            logger.warning("%s", reason, extra={"episode": task.episode})
+            await self._queue.fail(task.episode, task.attempt, reason, fault.blame)
         except ParametersGone as gone:
+            # Nothing is wrong here: the episode asked for weights that are gone.
             await self._queue.fail(task.episode, task.attempt, str(gone), "agent")
         finally:
             self.current = None
+        return reason
 
     async def _play(self, task: EpisodeTask, episode: Episode) -> None:
         started = time.monotonic()

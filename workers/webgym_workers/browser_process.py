@@ -12,12 +12,12 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from webgym.broker import connect_async
 from webgym.connection import broker_config
-from webgym.errors import TaskError
+from webgym.errors import ExitCode, RunError, TaskError
 from webgym.experience import ExperienceWriter
 from webgym.keys import Keys
 from webgym.program import Drain, ProgramContext, run_program
@@ -28,8 +28,10 @@ from webgym_workers.actor import Acting, Actor
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient
+from webgym_workers.pulse import BEAT_SECONDS, add_pulse_arguments, pulse_of
 from webgym_workers.seat import Seat, browser_options
 from webgym_workers.slots import ObservationSlots
+from webgym_workers.streak import FaultStreak
 
 __all__ = ["BrowserProcess", "Seating", "main"]
 
@@ -37,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
 _MOST_TASK_ERRORS = 3
-"""Errors of a task's own code after which a process that has not finished a single episode gives up."""
+"""Errors of a task's own code after which a process that has not finished a single episode gives up: unlike a
+site's, they are the same the next time."""
 _HEARTBEAT_SECONDS = 1.0
 _LEASE_WAIT = 0.5
 """Seconds to wait for an episode before looking whether a drain was asked for."""
@@ -63,6 +66,7 @@ class BrowserProcess:
         memory_fd: shared observation slots.
         total_slots: slots of the whole worker.
         channel: our end of the channel to the inference process.
+        pulse: told every :data:`~webgym_workers.pulse.BEAT_SECONDS` how many episodes were played so far.
     """
 
     def __init__(
@@ -73,9 +77,12 @@ class BrowserProcess:
         memory_fd: int,
         total_slots: int,
         channel: socket.socket,
+        pulse: Callable[[int], None] = lambda done: None,
     ) -> None:
         spec = context.manifest.spec
         self._drain = drain
+        self._pulse = pulse
+        self._streak = FaultStreak(seating.count)
         self._name = f"{context.id}.{seating.first_slot}"
         keys = Keys(context.run_uid)
         schema = observation_schema(spec.observation)
@@ -130,6 +137,7 @@ class BrowserProcess:
         await self._queue.abandon(self._name)
         drained = asyncio.ensure_future(self._watch_drain())
         heart = asyncio.ensure_future(self._beat())
+        pulse = asyncio.ensure_future(self._show_life())
         try:
             async with self._pool, asyncio.TaskGroup() as group:
                 for index, actor in enumerate(self._actors):
@@ -137,9 +145,9 @@ class BrowserProcess:
         except* Exception as failures:
             raise _first_of(failures) from failures
         finally:
-            for task in (drained, heart):
+            for task in (drained, heart, pulse):
                 task.cancel()
-            await asyncio.gather(drained, heart, return_exceptions=True)
+            await asyncio.gather(drained, heart, pulse, return_exceptions=True)
             await self._close()
         return 0
 
@@ -156,17 +164,40 @@ class BrowserProcess:
             if task is None:
                 return
             try:
-                await actor.run_episode(task)
+                fault = await actor.run_episode(task)
             except TaskError as error:
                 # Anybody's code: an episode that it fails on now and then is given up, but one that it always fails on
                 # ends the run with the reason.
                 await self._queue.fail(task.episode, task.attempt, str(error), "agent", final=True)
                 self._task_errors += 1
                 logger.warning("%s", error, extra={"episode": task.episode})
-                if self._task_errors >= _MOST_TASK_ERRORS and not any(
-                    a.counters.episodes for a in self._actors
-                ):
+                if self._task_errors >= _MOST_TASK_ERRORS and not self._episodes:
                     raise
+                fault = str(error)
+            await self._judge(fault and f"{task.task}: {fault}")
+
+    async def _judge(self, fault: str | None) -> None:
+        """Give up when nothing but faults comes of it.
+
+        Raises:
+            RunError: naming the fault and its count.
+        """
+        if fault is None:
+            self._streak.success()
+            return
+        now = time.monotonic()
+        self._streak.fault(fault, now)
+        if self._streak.worth_asking():
+            played = any(name.endswith("_episodes") for name in await self._queue.counters())
+            if reason := self._streak.verdict(now, ever_played=played):
+                error = RunError(reason)
+                error.exit_code = ExitCode.FAILURE if played else ExitCode.UNAVAILABLE
+                raise error
+
+    @property
+    def _episodes(self) -> int:
+        """Episodes that this process has played to their ends."""
+        return sum(a.counters.episodes for a in self._actors)
 
     async def _lease(self) -> EpisodeTask | None:
         """The next episode; None once a drain is asked for."""
@@ -186,6 +217,12 @@ class BrowserProcess:
             task.cancel()
         elif (error := task.exception()) is not None:
             raise error
+
+    async def _show_life(self) -> None:
+        """Tell the worker that this event loop turns, which a heartbeat through Redis would not on a slow network."""
+        while True:
+            self._pulse(self._episodes)
+            await asyncio.sleep(BEAT_SECONDS)
 
     async def _beat(self) -> None:
         """Prolong leases, and tell the world how we are."""
@@ -229,6 +266,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="webgym-browsers")
     for name in ("memory-fd", "slots", "channel-fd", "first-slot", "count", "first-actor", "actors"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    add_pulse_arguments(parser)
     args = parser.parse_args(argv)
 
     def body(context: ProgramContext, drain: Drain) -> int:
@@ -237,7 +275,9 @@ def main(argv: list[str] | None = None) -> int:
         async def run() -> int:
             seating = Seating(args.first_slot, args.count, args.first_actor, args.actors)
             channel = socket.socket(fileno=args.channel_fd)
-            process = BrowserProcess(context, drain, seating, args.memory_fd, args.slots, channel)
+            process = BrowserProcess(
+                context, drain, seating, args.memory_fd, args.slots, channel, pulse_of(args)
+            )
             return await process.run()
 
         return _run_loop(run())

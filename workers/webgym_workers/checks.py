@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webgym.errors import BrowserError
-from webgym_workers.browser.find import find_chromium
+from webgym_workers.browser.find import chromium_version, find_chromium
 from webgym_workers.frames.display import display_obstacle
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ __all__ = ["check_chromium"]
 
 
 def check_chromium(manifest: RunManifest) -> None:
-    """Check that there is a Chromium, and a display for it where one is required.
+    """Check that there is a Chromium that can be run, and a display for it where one is required.
 
     Raises:
-        BrowserError: none can be found.
+        BrowserError: none can be found, or it is none.
     """
     spec = manifest.spec
-    find_chromium(spec.browser.executable)
+    chromium_version(find_chromium(spec.browser.executable))
     if spec.observation.frame and spec.browser.frames == "SharedMemory":
         obstacle = display_obstacle()
         if obstacle:

@@ -28,6 +28,7 @@ from webgym.program import Drain, ProgramContext, run_program
 from webgym.protocol import Parameters
 from webgym.schema import Schema, observation_schema
 from webgym_policy.network import PolicyNetwork, infer, load_parameters
+from webgym_workers.pulse import BEAT_SECONDS, add_pulse_arguments, pulse_of
 from webgym_workers.slots import ObservationSlots, Reply, Request
 
 __all__ = ["InferenceLoop", "ParameterFeed", "main"]
@@ -125,6 +126,8 @@ class InferenceLoop:
         slots: the shared observations.
         sockets: one for each browser process.
         feed: where parameters come from.
+        pulse: told at each turn, :data:`~webgym_workers.pulse.BEAT_SECONDS` apart at most, how many requests were
+            answered so far.
     """
 
     def __init__(
@@ -135,7 +138,9 @@ class InferenceLoop:
         slots: ObservationSlots,
         sockets: list[socket.socket],
         feed: ParameterFeed,
+        pulse: Callable[[int], None] = lambda done: None,
     ) -> None:
+        self._pulse = pulse
         self._slots = slots
         self._feed = feed
         self._networks = {key: PolicyNetwork(schema, hidden_size, dueling) for key in ("newest", "pinned")}
@@ -160,11 +165,12 @@ class InferenceLoop:
         """Serve until a drain is asked for."""
         self._selector.register(drain, selectors.EVENT_READ)
         while not drain.requested:
+            self._pulse(self.requests)
             self._receive()
             self._serve()
 
     def _receive(self) -> None:
-        for key, _ in self._selector.select():
+        for key, _ in self._selector.select(BEAT_SECONDS):
             sock = key.fileobj
             if not isinstance(sock, socket.socket):
                 continue
@@ -222,6 +228,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--memory-fd", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--socket-fds", required=True, help="comma-separated")
+    add_pulse_arguments(parser)
     args = parser.parse_args(argv)
 
     def body(context: ProgramContext, drain: Drain) -> int:
@@ -233,7 +240,10 @@ def main(argv: list[str] | None = None) -> int:
         sockets = [socket.socket(fileno=int(fd)) for fd in args.socket_fds.split(",")]
         store = SyncParameterStore(connect(broker_config(spec.redis, context.redis_url)), keys)
         feed = ParameterFeed(store, schema.hash, lambda: loop.wake())
-        loop = InferenceLoop(schema, spec.policy.hidden_size, spec.learner.dueling, slots, sockets, feed)
+        pulse = pulse_of(args)
+        loop = InferenceLoop(
+            schema, spec.policy.hidden_size, spec.learner.dueling, slots, sockets, feed, pulse
+        )
         feed.start()
         started = time.monotonic()
         try:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -24,6 +25,10 @@ __all__ = ["Worker", "WorkerCommand"]
 logger = logging.getLogger(__name__)
 
 _HEARTBEAT_SECONDS = 1.0
+HUNG = (
+    "it stood still and was killed: stopped from outside, or a task's own code sleeps or loops; "
+    "its log shows where it was"
+)
 
 
 class Worker:
@@ -37,6 +42,7 @@ class Worker:
     def __init__(self, context: ProgramContext, drain: Drain) -> None:
         from webgym.schema import observation_schema
         from webgym_workers.capacity import browser_count, machine, split_browsers
+        from webgym_workers.pulse import HangWatch, Pulses
         from webgym_workers.slots import ObservationSlots, channel
 
         spec = context.manifest.spec
@@ -48,6 +54,11 @@ class Worker:
         self._memory = ObservationSlots.create(observation_schema(spec.observation), browsers)
         self._channels = [channel() for _ in groups]
         self._restarts = {"inference": 0, "actor": 0}
+        self._pulse_count = 1 + len(groups)
+        self._pulse_memory = Pulses.create(self._pulse_count)
+        self._pulses = Pulses(self._pulse_count, self._pulse_memory)
+        self._watch = HangWatch()
+        self._did_anything = False
         self._processes = [self._inference(browsers)]
         first_actor = _ordinal(context.id) * browsers
         first = 0
@@ -64,7 +75,8 @@ class Worker:
             }
             argv = [f"--{name}={value}" for name, value in arguments.items()]
             fds = (self._memory, ours.fileno())
-            self._processes.append(self._process("actor", "webgym_workers.browser_process", argv, fds, first))
+            module, pulse = "webgym_workers.browser_process", len(self._processes)
+            self._processes.append(self._process("actor", module, argv, fds, first, pulse))
             self._actor_names.append(f"{context.id}.{first}")
             first += count
 
@@ -76,12 +88,12 @@ class Worker:
             f"--slots={browsers}",
             f"--socket-fds={','.join(map(str, theirs))}",
         ]
-        return self._process("inference", "webgym_workers.inference", argv, (self._memory, *theirs), 0)
+        return self._process("inference", "webgym_workers.inference", argv, (self._memory, *theirs), 0, 0)
 
     def _process(
-        self, role: str, module: str, argv: list[str], fds: tuple[int, ...], number: int
+        self, role: str, module: str, argv: list[str], fds: tuple[int, ...], number: int, pulse: int
     ) -> ManagedProcess:
-        from webgym.process import ManagedProcess
+        from webgym.process import ManagedProcess, RestartPolicy
 
         environment = self._context.environ()
         # Beside our own, so that what a child dies of, a task that raises above all, is the last word of the run, too.
@@ -94,12 +106,19 @@ class Worker:
                 self._restarts[role] += 1
                 logger.warning("%s: %s; starting it again in %.1f s", process.name, ended.reason, delay)
 
+        beating = [
+            f"--pulse-fd={self._pulse_memory}",
+            f"--pulses={self._pulse_count}",
+            f"--pulse={pulse}",
+        ]
         return ManagedProcess(
             f"{self._context.id}/{role}-{number}",
             # -P: a file in the current directory that is called like a library must not be taken for it.
-            [sys.executable, "-P", "-m", module, *argv],
+            [sys.executable, "-P", "-m", module, *argv, *beating],
             env=environment,
-            pass_fds=fds,
+            pass_fds=(*fds, self._pulse_memory),
+            # Now and then a process may die; one that dies again and again without an episode in between is given up.
+            restart=RestartPolicy(window_seconds=math.inf),
             last_word=word,
             on_exit=on_exit,
         )
@@ -114,19 +133,21 @@ class Worker:
 
         for process in self._processes:
             await process.start()
-        heart = asyncio.ensure_future(self._beat())
+        tasks = [asyncio.ensure_future(self._beat()), asyncio.ensure_future(self._watch_pulses())]
         waits = [asyncio.ensure_future(p.wait()) for p in self._processes]
         asked = asyncio.ensure_future(self._drain.wait_async())
         try:
             await asyncio.wait([asked, *waits], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            heart.cancel()
+            for task in tasks:
+                task.cancel()
             # Actors first: inference has to answer until their last episode is done.
             await drain_all(self._processes[1:])
             await drain_all(self._processes[:1])
             for waiting in (asked, *waits):
                 waiting.cancel()
             os.close(self._memory)
+            os.close(self._pulse_memory)
         if not self._drain.requested:
             failed = next((p for p in self._processes if p.failure), None)
             if failed is None:
@@ -135,8 +156,26 @@ class Worker:
             error = RunError(failed.failure)
             if code in ExitCode.__members__.values():
                 error.exit_code = ExitCode(code)
+            elif not self._did_anything:
+                # Killed again and again before it had done anything: another worker here would fare no better.
+                error.exit_code = ExitCode.UNAVAILABLE
             raise error
         return ExitCode.OK
+
+    async def _watch_pulses(self) -> None:
+        """Kill, to be started again, what stands still; forgive the earlier ends of what does its work."""
+        done = [0] * len(self._processes)
+        while True:
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            for index, process in enumerate(self._processes):
+                before, done[index] = done[index], self._pulses.work(index)
+                if done[index] > before:
+                    process.note_progress()
+                    self._did_anything |= index > 0  # inference alone plays no episode
+            latest = [self._pulses.latest(index) for index in range(len(self._processes))]
+            hung = self._watch.hung(time.monotonic(), [p.started for p in self._processes], latest)
+            if hung:
+                await asyncio.gather(*(self._processes[index].fail(HUNG) for index in hung))
 
     async def _beat(self) -> None:
         """Tell the world which processes were started again."""

@@ -173,7 +173,7 @@ class Supervisor:
             await asyncio.sleep(self._limits.learner_grace)
             return ExitCode.FAILURE, "all workers left although the run was not done"
         codes = [e.code for e in ends if e.code in set(ExitCode) and e.code != ExitCode.OK]
-        code = codes[0] if codes else ExitCode.FAILURE
+        code = codes[0] if codes and codes[0] != ExitCode.UNAVAILABLE else ExitCode.FAILURE
         return code, f"{failed[0].failure}; see {self._directory.log(failed[0].name)}"
 
     async def _watch(self, before: Collection[int]) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any
 
-from webgym.errors import BrowserError
+from webgym.errors import BrowserError, ExitCode
 from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
 from webgym_workers.browser.faults import (
     BrowserFault,
@@ -208,7 +208,10 @@ class Browser:
                         self._process = await ChromiumProcess.launch(self.options)
                 except BrowserError as error:
                     failures += 1
-                    if failures >= MAX_LAUNCH_FAILURES or (failures > 1 and not self.restarts):
+                    never = failures > 1 and not self.restarts
+                    if never or failures >= MAX_LAUNCH_FAILURES:
+                        if never:
+                            error.exit_code = ExitCode.UNAVAILABLE
                         self.state, self._error = BrowserState.FAILED, error
                         self._ready.set()
                         return
