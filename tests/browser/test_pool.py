@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from webgym.errors import BrowserError
 from webgym_workers.browser import pool as pool_module
 from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.browser.faults import BrowserFault, BrowserGone, CDPTimeout
-from webgym_workers.browser.pool import BrowserPool, BrowserState
+from webgym_workers.browser.pool import BrowserPool, BrowserState, age_limit_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -88,18 +91,70 @@ async def test_a_hung_page_is_dropped_and_a_hung_browser_replaced(
         await until_restarted(pool, "hung")
 
 
-async def test_too_large_a_browser_is_replaced_between_borrowers(
-    chromium: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reason", "limits"), [("memory", {"memory_limit": 1 << 20}), ("age", {"age_limit": 0.1})]
+)
+async def test_too_large_or_too_old_a_browser_is_replaced_when_its_borrower_is_done(
+    chromium: Path, monkeypatch: pytest.MonkeyPatch, reason: str, limits: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(pool_module, "HEALTH_SECONDS", 0.05)
-    async with BrowserPool(OPTIONS, 1, memory_limit=1 << 20) as pool:
+    monkeypatch.setattr(pool_module, "MEMORY_EXCESS", 1e9)
+    async with BrowserPool(OPTIONS, 1, **limits) as pool:
         async with pool.browser(0) as browser:
             pid = browser.process.pid
             await asyncio.sleep(0.5)
             assert browser.process.pid == pid
+        # Seen at once by the next, who never waits for the health check: borrowers may follow each other closely.
+        async with pool.browser(0) as browser:
+            assert browser.process.pid != pid
+        assert pool.restarts[reason] >= 1
+
+
+async def test_a_browser_far_over_its_memory_limit_is_replaced_at_once(
+    chromium: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "HEALTH_SECONDS", 0.05)
+    async with BrowserPool(OPTIONS, 1, memory_limit=1 << 20) as pool, pool.browser(0):
         async with asyncio.timeout(10):
             while not pool.restarts["memory"]:
                 await asyncio.sleep(0.02)
+
+
+async def test_a_browser_of_which_any_process_is_stopped_is_replaced_in_no_time(chromium: Path) -> None:
+    async with BrowserPool(OPTIONS, 1) as pool:
+        async with pool.browser(0) as browser:
+            page = await browser.new_page()
+            renderers = [
+                p.pid
+                for p in psutil.Process(browser.process.pid).children(recursive=True)
+                if "--type=renderer" in p.cmdline()
+            ]
+            os.kill(renderers[-1], signal.SIGSTOP)
+            start = time.monotonic()
+            with pytest.raises(BrowserFault):
+                await page.evaluate("new Promise(() => {})", timeout=30)
+            assert time.monotonic() - start < 10  # by the health check, not by the deadline
+        await until_restarted(pool, "hung")
+
+
+async def test_slots_started_together_reach_their_age_limits_one_by_one() -> None:
+    limits = [age_limit_of(index, 1000.0) for index in range(50)]
+    assert all(limit is not None and 750 <= limit <= 1000 for limit in limits)
+    in_order = sorted(limit for limit in limits if limit is not None)
+    assert min(b - a for a, b in itertools.pairwise(in_order)) > 2
+    assert age_limit_of(3, None) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
+async def test_each_browser_stays_on_its_cores(chromium: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    groups = [(cores[0],), (cores[-1],)]
+    async with BrowserPool(OPTIONS, 2, affinity=groups) as pool:
+        await pool.ready()
+        for index, group in enumerate(groups):
+            tree = psutil.Process(pool[index].process.pid)
+            for process in (tree, *tree.children(recursive=True)):
+                assert tuple(process.cpu_affinity()) == group
 
 
 async def test_a_browser_that_cannot_start_is_an_error_for_its_users(tmp_path: Path) -> None:

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webgym.errors import RunError
 from webgym.spec import Workers
-from webgym_workers.capacity import Machine, browser_count, machine, split_browsers
+from webgym.spec.cpus import CpuSet
+from webgym_workers.capacity import (
+    Machine,
+    browser_affinity,
+    browser_count,
+    core_groups,
+    machine,
+    split_browsers,
+)
 
 GIB = 2**30
 
@@ -35,6 +44,11 @@ def workers(**fields: object) -> Workers:
         ({"maxBrowsers": 50}, Machine(2, 64 * GIB), 3),
         ({"cpuAffinity": "0-3"}, Machine(16, 64 * GIB), 6),
         ({"cpuAffinity": "0-3", "maxBrowsers": 2}, Machine(16, 64 * GIB), 2),
+        (
+            {"cpuAffinity": "0-15,16-31"},
+            Machine(8, 64 * GIB, frozenset(range(8))),
+            12,
+        ),  # half of them are not here
     ],
 )
 def test_browsers_by_cores_memory_and_what_is_allowed(
@@ -83,3 +97,21 @@ def test_a_damaged_limit_is_no_limit(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_bytes(b"\xff\xfe 100000")
     (tmp_path / "memory.max").mkdir()
     assert machine(tmp_path) == machine(tmp_path / "none")
+
+
+def test_browsers_are_spread_over_the_groups_of_cores_neighbours_together() -> None:
+    cpus = CpuSet("0-1,2,8-9")
+    here = frozenset(range(16))
+    assert browser_affinity(cpus, here, 0, 6, 6) == [(0, 1), (0, 1), (2,), (2,), (8, 9), (8, 9)]
+    assert browser_affinity(cpus, here, 4, 2, 6) == [(8, 9), (8, 9)]
+    assert browser_affinity(cpus, here, 0, 1, 1) == [(0, 1)]
+    assert browser_affinity(None, here, 0, 2, 2) == []
+
+
+def test_cores_that_are_not_here_are_left_out_and_none_at_all_is_an_error() -> None:
+    cpus = CpuSet("0-15,16-31")
+    assert core_groups(cpus, frozenset({0, 1, 2, 5})) == [(0, 1, 2, 5)]
+    with pytest.raises(RunError, match=r"cpuAffinity is 16-31, .* cores 0-2,5 only"):
+        core_groups(CpuSet("16-31"), frozenset({0, 1, 2, 5}))
+    # A system that does not tell its cores is believed to have them.
+    assert core_groups(cpus, frozenset()) == list(cpus.groups)

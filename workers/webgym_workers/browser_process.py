@@ -26,6 +26,7 @@ from webgym.schema import observation_schema
 from webgym.tasks import look_for_tasks_in
 from webgym_workers.actor import Acting, Actor
 from webgym_workers.browser.pool import BrowserPool
+from webgym_workers.capacity import browser_affinity, machine
 from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient
 from webgym_workers.pulse import BEAT_SECONDS, add_pulse_arguments, pulse_of
@@ -97,6 +98,10 @@ class BrowserProcess:
             browser_options(spec.browser, frame=spec.observation.frame),
             seating.count,
             memory_limit=int(spec.workers.memory_per_browser),
+            age_limit=spec.browser.max_age_seconds,
+            affinity=browser_affinity(
+                spec.workers.cpu_affinity, machine().cpus, seating.first_slot, seating.count, total_slots
+            ),
         )
         exploration, learner = spec.policy.exploration, spec.learner
         settle_budget = spec.browser.settle_budget_seconds

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import psutil
 
+from webgym.errors import RunError
 from webgym.spec import Workers
+from webgym.spec.cpus import CpuSet
 
-__all__ = ["Machine", "browser_count", "machine", "split_browsers"]
+__all__ = ["Machine", "browser_affinity", "browser_count", "core_groups", "machine", "split_browsers"]
 
 
 @dataclass(frozen=True)
@@ -19,20 +21,23 @@ class Machine:
     """What this process may use."""
 
     cores: float
+    """How many cores' worth of time; a container's limit may be a fraction."""
     memory_bytes: int
+    cpus: frozenset[int] = frozenset()
+    """Numbers of the cores; empty where the system does not tell."""
 
 
 def machine(cgroup: Path = Path("/sys/fs/cgroup")) -> Machine:
     """Cores and memory of this machine, or of the container that this process is confined to."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores, memory = float(affinity), psutil.virtual_memory().total
+    cpus = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
+    cores, memory = float(len(cpus) or os.cpu_count() or 1), psutil.virtual_memory().total
     quota, period = _words(cgroup / "cpu.max", ("max", "100000"))
     if quota.isdigit() and period.isdigit() and int(period) > 0:
         cores = min(cores, int(quota) / int(period))
     (limit,) = _words(cgroup / "memory.max", ("max",))
     if limit.isdigit():
         memory = min(memory, int(limit))
-    return Machine(cores, memory)
+    return Machine(cores, memory, cpus)
 
 
 def _words(path: Path, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -45,7 +50,8 @@ def _words(path: Path, default: tuple[str, ...]) -> tuple[str, ...]:
 
 def browser_count(workers: Workers, here: Machine) -> int:
     """Browsers of one worker: ``browsersPerCore`` by its cores, no more than fit or are allowed, at least one."""
-    cores = float(len(workers.cpu_affinity)) if workers.cpu_affinity else here.cores
+    groups = core_groups(workers.cpu_affinity, here.cpus)
+    cores = min(here.cores, float(sum(map(len, groups)))) if groups else here.cores
     wanted = math.floor(cores * workers.browsers_per_core + 1e-9)
     fitting = here.memory_bytes // max(1, int(workers.memory_per_browser))
     allowed = workers.max_browsers or wanted
@@ -57,3 +63,49 @@ def split_browsers(browsers: int, per_process: int) -> list[int]:
     processes = math.ceil(browsers / per_process)
     base, extra = divmod(browsers, processes)
     return [base + (i < extra) for i in range(processes)]
+
+
+def core_groups(affinity: CpuSet | None, cpus: frozenset[int]) -> list[tuple[int, ...]]:
+    """The groups of ``workers.cpuAffinity``, without cores that are not here; none where nothing is asked for.
+
+    Raises:
+        RunError: none of its cores is here.
+    """
+    if affinity is None:
+        return []
+    if not cpus:
+        return list(affinity.groups)
+    groups = [tuple(core for core in group if core in cpus) for group in affinity.groups]
+    found = [group for group in groups if group]
+    if not found:
+        raise RunError(
+            f"workers.cpuAffinity is {affinity}, but this machine lets us use cores {_ranges(sorted(cpus))} only"
+        )
+    return found
+
+
+def browser_affinity(
+    affinity: CpuSet | None, cpus: frozenset[int], first: int, count: int, browsers: int
+) -> list[tuple[int, ...]]:
+    """Cores of each of ``count`` browsers from the worker's ``first`` on; empty where nothing is asked for.
+
+    Neighbours share a group, because they share an asyncio process; the groups have equal shares of all ``browsers``.
+
+    Raises:
+        RunError: none of the cores asked for is here.
+    """
+    groups = core_groups(affinity, cpus)
+    return (
+        [groups[index * len(groups) // browsers] for index in range(first, first + count)] if groups else []
+    )
+
+
+def _ranges(cores: list[int]) -> str:
+    """Cores as people write them, such as ``0-3,8``."""
+    parts: list[list[int]] = []
+    for core in cores:
+        if parts and core == parts[-1][1] + 1:
+            parts[-1][1] = core
+        else:
+            parts.append([core, core])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -169,6 +169,15 @@ class ChromiumProcess:
                 shared = max(shared, common)
         return total + shared
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a process of the browser is stopped (SIGSTOP): it answers nothing until somebody lets it go on."""
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                if process.status() == psutil.STATUS_STOPPED:
+                    return True
+        return False
+
     def _processes(self) -> list[psutil.Process]:
         # Finding children reads the table of all processes of the machine; a browser's seldom change.
         now = time.monotonic()

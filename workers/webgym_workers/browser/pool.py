@@ -12,12 +12,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from webgym.errors import BrowserError, ExitCode
 from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
@@ -32,14 +34,18 @@ from webgym_workers.browser.faults import (
 )
 from webgym_workers.browser.page import Page
 
-__all__ = ["Browser", "BrowserPool", "BrowserState"]
+__all__ = ["Browser", "BrowserPool", "BrowserState", "age_limit_of"]
 
 log = logging.getLogger(__name__)
 
-HEALTH_SECONDS = 2.0
-"""How often an idle-looking browser is asked whether it still answers."""
+HEALTH_SECONDS = 1.0
+"""How often a browser is asked whether it still answers."""
 HANG_SECONDS = 5.0
-"""A browser that does not answer for this long is killed and replaced."""
+"""A browser that does not answer for this long is killed and replaced; one of which a process is stopped, at once."""
+MEMORY_EXCESS = 2.0
+"""A browser over its memory limit is replaced when its borrower is done with it, one over this multiple at once."""
+AGE_SPREAD = 0.25
+"""Part of the age limit that the slots' own limits are spread over: what started together does not end together."""
 PAGE_SECONDS = 2.0
 """Deadline for dropping a page that failed; a browser that cannot is replaced."""
 MAX_LAUNCH_FAILURES = 5
@@ -62,24 +68,31 @@ class Browser:
     Attributes:
         index: Number of the slot.
         state: What it is doing.
-        restarts: Why the process was replaced, and how often (``died``, ``hung``, ``memory``, ``page``,
+        restarts: Why the process was replaced, and how often (``died``, ``hung``, ``memory``, ``age``, ``page``,
             ``display``).
     """
 
     def __init__(
-        self, index: int, options: BrowserOptions, launching: asyncio.Semaphore, memory_limit: int | None
-    ):
+        self,
+        index: int,
+        options: BrowserOptions,
+        launching: asyncio.Semaphore,
+        memory_limit: int | None = None,
+        age_limit: float | None = None,
+    ) -> None:
         self.index = index
         self.options = options
         self.state = BrowserState.STARTING
         self.restarts: Counter[str] = Counter()
         self._launching = launching
         self._memory_limit = memory_limit
+        self._age_limit = age_limit
         self._process: ChromiumProcess | None = None
         self._error: BrowserError | None = None
         self._ready = asyncio.Event()
         self._borrowed = asyncio.Lock()
         self._replace: str | None = None
+        self._due: str | None = None
         self._wake = asyncio.Event()
         self._pages: list[Page] = []
         self._task = asyncio.create_task(self._supervise(), name=f"browser-{index}")
@@ -180,6 +193,11 @@ class Browser:
         self._error = BrowserGone("the pool was closed")
         self._ready.set()
 
+    def released(self) -> None:
+        """The borrower is done: what had to wait for that is done now."""
+        if self._due is not None:
+            self.replace(self._due)
+
     async def after_fault(self, error: BaseException) -> None:
         """Put right what a fault left behind: drop the pages, or the browser where that is not enough.
 
@@ -218,7 +236,7 @@ class Browser:
                     await asyncio.sleep(min(MAX_BACKOFF_SECONDS, 0.1 * 2**failures))
                     continue
                 failures = 0
-                self._replace = None
+                self._replace = self._due = None
                 self._wake.clear()
                 self.state = BrowserState.READY
                 self._ready.set()
@@ -237,6 +255,7 @@ class Browser:
     async def _watch(self, process: ChromiumProcess) -> str:
         """Return, with the reason, when the process must be replaced."""
         closed = process.client.closed
+        started = time.monotonic()
         while True:
             wake = asyncio.ensure_future(self._wake.wait())
             events: set[asyncio.Future[Any]] = {closed, wake}
@@ -250,6 +269,10 @@ class Browser:
             if not process.alive:
                 log.warning("browser %d died", self.index)
                 return "died"
+            if process.stopped:
+                log.warning("browser %d: a process of it is stopped", self.index)
+                process.kill()
+                return "hung"
             try:
                 await process.client.browser.call("Browser.getVersion", timeout=HANG_SECONDS)
                 if process.display is not None:
@@ -264,14 +287,38 @@ class Browser:
                 log.warning("browser %d hangs", self.index)
                 process.kill()
                 return "hung"
-            # Too large: replaced between borrowers, so that it costs no episode.
-            if (
-                self._memory_limit is not None
-                and not self._borrowed.locked()
-                and process.resident_bytes() > self._memory_limit
-            ):
-                log.info("browser %d is replaced: over its memory limit", self.index)
-                return "memory"
+            over = self._over_limits(process, time.monotonic() - started)
+            if over is not None and (over.at_once or not self._borrowed.locked()):
+                log.info("browser %d is replaced: over its limit of %s", self.index, over.reason)
+                return over.reason
+            self._due = over.reason if over else None
+
+    def _over_limits(self, process: ChromiumProcess, age: float) -> _Over | None:
+        if self._memory_limit is not None:
+            resident = process.resident_bytes()
+            if resident > self._memory_limit:
+                return _Over("memory", at_once=resident > MEMORY_EXCESS * self._memory_limit)
+        if self._age_limit is not None and age > self._age_limit:
+            return _Over("age", at_once=False)
+        return None
+
+
+class _Over(NamedTuple):
+    """Which limit a browser is over, and whether it can wait for the end of an episode."""
+
+    reason: str
+    at_once: bool
+
+
+def age_limit_of(index: int, limit: float | None) -> float | None:
+    """The age limit of one slot, seconds: some way below the common one, another for each of its neighbours."""
+    if limit is None:
+        return None
+    return limit * (1.0 - AGE_SPREAD * (index * _GOLDEN % 1.0))
+
+
+_GOLDEN = 0.6180339887498949
+"""Multiples of the golden ratio's fraction lie evenly in [0, 1), however many there are."""
 
 
 class BrowserPool:
@@ -284,6 +331,8 @@ class BrowserPool:
         count: How many.
         parallel_launches: How many may start at the same time; by default one per core.
         memory_limit: Bytes above which a browser is replaced when nobody uses it.
+        age_limit: Seconds after which a browser is replaced when nobody uses it.
+        affinity: Cores that each browser may use, by slot; empty is what the options say.
     """
 
     def __init__(
@@ -293,9 +342,13 @@ class BrowserPool:
         *,
         parallel_launches: int | None = None,
         memory_limit: int | None = None,
+        age_limit: float | None = None,
+        affinity: Sequence[tuple[int, ...]] = (),
     ) -> None:
         self.options = options
         self.count = count
+        self._age_limit = age_limit
+        self._affinity = affinity
         self._parallel = parallel_launches or os.cpu_count() or 1
         self._memory_limit = memory_limit
         self._browsers: list[Browser] = []
@@ -304,7 +357,14 @@ class BrowserPool:
         """Begin to start the browsers; :meth:`browser` waits for the one it needs."""
         launching = asyncio.Semaphore(self._parallel)
         self._browsers = [
-            Browser(index, self.options, launching, self._memory_limit) for index in range(self.count)
+            Browser(
+                index,
+                replace(self.options, cpu_affinity=self._affinity[index]) if self._affinity else self.options,
+                launching,
+                self._memory_limit,
+                age_limit_of(index, self._age_limit),
+            )
+            for index in range(self.count)
         ]
         return self
 
@@ -354,6 +414,8 @@ class BrowserPool:
                 with contextlib.suppress(BrowserFault):
                     await browser.after_fault(error)
                 raise
+            finally:
+                browser.released()
 
     @property
     def alive(self) -> int:
