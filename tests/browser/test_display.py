@@ -21,7 +21,7 @@ from webgym_workers.browser.faults import BrowserFault, BrowserGone, CDPTimeout,
 from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.frames import display as display_module
-from webgym_workers.frames.display import Display, sweep
+from webgym_workers.frames.display import Display
 from webgym_workers.frames.ring import FrameRing
 from webgym_workers.frames.source import open_frames
 from webgym_workers.frames.x11 import SOCKETS
@@ -193,15 +193,3 @@ async def test_a_page_larger_than_its_display_is_refused_with_the_mend(chromium:
         page = await browser.new_page(width=2500, height=900)
         with pytest.raises(BrowserError, match=r"2500x900 does not fit .* set browser\.width"):
             await open_frames(browser, page, FrameRing((224, 224, 3), 2))
-
-
-async def test_folders_of_dead_displays_are_swept_and_living_ones_left(tmp_path: Path) -> None:
-    dead = tmp_path / "webgym-display-dead"
-    dead.mkdir()
-    (dead / "Xvfb_screen0").write_bytes(b"x")
-    living = display_module._PrivateFolder(tmp_path)
-    sweep(tmp_path)
-    assert not dead.exists()
-    assert living.path.exists()
-    living.remove()
-    assert not living.path.exists()

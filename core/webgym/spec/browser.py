@@ -46,7 +46,7 @@ class Browser(SpecModel):
     """Deadline of one command to a browser, in seconds; beyond it the browser counts as hung."""
     navigation_timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
     """Deadline of loading a page, in seconds; beyond it the episode ends as a fault of the site."""
-    max_age_seconds: Annotated[float, Field(ge=60)] | None = 21600.0
+    max_age_seconds: Annotated[float, Field(ge=60, le=31_536_000)] | None = 21600.0
     """Age at which a browser is replaced, between two episodes: what it has piled up goes with it. Browsers are spread
     over the last quarter of it, so that they are not all replaced at once. null: never."""
     settle_budget_seconds: Annotated[float, Field(gt=0, le=60)] = 1.0

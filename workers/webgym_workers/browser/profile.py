@@ -2,23 +2,21 @@
 
 Three lines of defence: :meth:`Profile.remove` after the browser stopped; a janitor, one small shell for each
 of our processes, that removes our folders when we are gone (its stdin ends); and a sweep at the first launch
-for what a kill of everything left behind. A folder in use is known by a lock on it, which the kernel drops with
-its owner; that holds across containers that share a temporary folder, where process ids do not.
+for what a kill of everything left behind.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import os
 import secrets
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from webgym.errors import BrowserError
+from webgym_workers.locked_folder import LockedFolder, sweep
 
 __all__ = ["Profile"]
 
@@ -54,24 +52,16 @@ class Profile:
     def __init__(self) -> None:
         root = _root()
         try:
-            owner = _owner(root)
-            self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-", dir=root))
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._folder = LockedFolder(root, f"{PREFIX}{_owner(root)}-")
         except OSError as error:
             raise BrowserError(
                 f"cannot make a browser profile in {root}: {error.strerror}; set TMPDIR to a writable folder"
             ) from error
+        self.path = self._folder.path
 
     def remove(self) -> None:
         """Remove the folder; safe to call twice."""
-        for _ in range(5):
-            shutil.rmtree(self.path, ignore_errors=True)
-            if not self.path.exists():
-                break
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._folder.remove()
 
 
 class _Janitor:
@@ -80,7 +70,7 @@ class _Janitor:
     def __init__(self, root: Path) -> None:
         self.pid = os.getpid()
         self.owner = f"{self.pid}-{secrets.token_hex(3)}"
-        sweep(root)
+        sweep(root, PREFIX)
         # When we are killed the kernel closes its stdin, which is all it waits for.
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", _JANITOR, "webgym-janitor", str(root / f"{PREFIX}{self.owner}-")],
@@ -126,15 +116,3 @@ def _owner(root: Path) -> str:
 def _dismiss_janitor() -> None:
     if _janitor is not None:
         _janitor.dismiss()
-
-
-def sweep(root: Path) -> None:
-    """Remove profile folders under ``root`` that no living process holds."""
-    for folder in root.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -31,6 +30,7 @@ from webgym.errors import BrowserError
 from webgym_workers.browser.faults import DisplayGone
 from webgym_workers.frames.framebuffer import Framebuffer
 from webgym_workers.frames.x11 import SOCKETS, DamageEvent, XConnection
+from webgym_workers.locked_folder import LockedFolder, sweep
 from webgym_workers.sharedmem import memory_folder
 
 __all__ = ["Display", "display_obstacle"]
@@ -42,7 +42,8 @@ ANSWER_SECONDS = 2.0
 """Deadline of an answer of the display; it takes some 50 us, and a display that has none hangs."""
 
 _STILL_TRIES = 10
-_PREFIX = "webgym-display-"
+PREFIX = "webgym-display-"
+"""Of the folders that screens lie in until they are mapped."""
 _MOST_PIXELS = 32767
 _MEND = "apt-get install xvfb, or set browser.frames to Screenshot"
 
@@ -102,8 +103,11 @@ class Display:
             raise BrowserError(f"{obstacle}: {_MEND}")
         place = folder or memory_folder()
         _check_room(width, height, place)
-        sweep(place)
-        private = _PrivateFolder(place)
+        sweep(place, PREFIX)
+        try:
+            private = LockedFolder(place, PREFIX)
+        except OSError as error:
+            raise BrowserError(f"cannot make a folder in {place} for a display: {error.strerror}") from error
         cookie = secrets.token_bytes(16)
         number_read, number_write = os.pipe()
         os.set_blocking(number_read, False)
@@ -254,34 +258,6 @@ def _end_what_is_left() -> None:
     for owner, display in list(_live.values()):
         if owner == os.getpid():
             display.finish(STOP_SECONDS)
-
-
-class _PrivateFolder:
-    """A folder that only we may enter, locked for as long as it is ours."""
-
-    def __init__(self, place: Path) -> None:
-        try:
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        except OSError as error:
-            raise BrowserError(f"cannot make a folder in {place} for a display: {error.strerror}") from error
-
-    def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-
-
-def sweep(place: Path) -> None:
-    """Remove folders of displays under ``place`` that no living process holds."""
-    for folder in place.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
 
 
 def _check_room(width: int, height: int, place: Path) -> None:
