@@ -110,7 +110,8 @@ async def test_a_display_that_dies_or_hangs_costs_its_browser_and_no_other(
             page = await browser.new_page(width=640, height=480)
             frames = await open_frames(browser, page, FrameRing((224, 224, 3), 4))
             await frames.take((await page.evaluate_settled(frames.mark())).value)
-        assert time.monotonic() - start < 5
+        # Two seconds where nothing else runs.
+        assert time.monotonic() - start < 15
         assert not psutil.pid_exists(pid)
         assert pool[1].restarts == {}
     assert left_over() == []

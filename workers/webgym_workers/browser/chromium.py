@@ -159,7 +159,7 @@ class ChromiumProcess:
         return self._profile.path
 
     def resident_bytes(self) -> int:
-        """Memory of the process tree: private pages of each process, and the largest shared part once."""
+        """Memory of its processes, its display too: private pages of each, and the largest shared part once."""
         total, shared = 0, 0
         for process in self._processes():
             with contextlib.suppress(psutil.Error):
@@ -186,6 +186,9 @@ class ChromiumProcess:
             with contextlib.suppress(psutil.Error):
                 root = psutil.Process(self.pid)
                 self._tree = [root, *root.children(recursive=True)]
+            if self.display is not None:
+                with contextlib.suppress(psutil.Error):
+                    self._tree.append(psutil.Process(self.display.pid))
         return self._tree
 
     def kill(self) -> None:
