@@ -50,6 +50,7 @@ def test_a_run_that_requires_shared_memory_does_not_start_without_xvfb(
     frames: str, frame: bool, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "find_chromium", lambda executable: None)
+    monkeypatch.setattr(checks, "chromium_version", lambda program: "1.2.3.4")
     monkeypatch.setattr(checks, "display_obstacle", lambda: "no Xvfb on this machine")
     manifest = RunManifest.model_validate(
         {
