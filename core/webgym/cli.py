@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from webgym import __version__
 from webgym.errors import ExitCode, UsageError, WebGymError
 
-__all__ = ["COMMAND_GROUP", "Command", "main"]
+__all__ = ["COMMAND_GROUP", "Command", "main", "other_webgym"]
 
 COMMAND_GROUP = "webgym.commands"
 _DISTRIBUTION = "webgym-platform"
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    other = _other_webgym()
+    other = other_webgym()
     if other is not None:
         sys.stderr.write(f"webgym: warning: {other}\n")
     commands = _find_commands()
@@ -139,7 +139,7 @@ def _find_commands() -> dict[str, EntryPoint]:
     return {name: found[name] for name in [*first, *sorted(set(found) - set(first))]}
 
 
-def _other_webgym() -> str | None:
+def other_webgym() -> str | None:
     """A line about the other project of the name, when it is installed: both would own the package webgym."""
     try:
         version = distribution("webgym").version
