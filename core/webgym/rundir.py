@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -244,6 +243,8 @@ class RunDirectory:
 
 def _take_lock(path: Path) -> int:
     """A descriptor whose lock ends with this process, however it ends."""
+    import fcntl  # Windows has none; what only reads folders works there
+
     (path / ".webgym").mkdir(exist_ok=True)
     lock = os.open(path / ".webgym" / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -91,6 +91,13 @@ async def test_errors_of_any_kind_fail_their_check_and_no_other() -> None:
     assert found["fine"].status is Status.OK
 
 
+async def test_a_part_that_windows_has_no_modules_for() -> None:
+    windows = Setting(Wanted(), Host("Windows"), HERE, Limits())
+    (result,) = await examine([Check("browser", raises(ModuleNotFoundError("no", name="fcntl")))], windows)
+    assert result.finding.found == "this part of WebGym does not run on Windows"
+    assert "WSL 2" in result.finding.mend
+
+
 async def test_a_check_that_hangs_ends_at_its_deadline() -> None:
     found = await statuses(Check("stuck", hangs, deadline=0.05), Check("fine", finds()))
     assert found["stuck"].status is Status.FAILED

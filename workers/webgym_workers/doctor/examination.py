@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from webgym.errors import WebGymError
 from webgym_workers.doctor.finding import CheckResult, Finding, Status
-from webgym_workers.doctor.mends import missing_module
+from webgym_workers.doctor.mends import UNIX_MODULES, missing_module
 from webgym_workers.doctor.setting import Setting
 
 __all__ = ["Check", "Progress", "examine"]
@@ -115,8 +115,10 @@ async def _finding(check: Check, setting: Setting, deadline: float) -> Finding:
     except ImportError as error:
         if error.name is None or error.name.startswith("webgym"):
             return _fault(check, error)
-        mend = missing_module(setting.host, error.name)
-        return Finding(Status.FAILED, f"the Python module {error.name} is missing", mend)
+        found = f"the Python module {error.name} is missing"
+        if error.name in UNIX_MODULES:
+            found = f"this part of WebGym does not run on {setting.host.system}"
+        return Finding(Status.FAILED, found, missing_module(setting.host, error.name))
     except Exception as error:
         return _fault(check, error)
 

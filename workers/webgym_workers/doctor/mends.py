@@ -7,6 +7,7 @@ from typing import Literal
 from webgym_workers.doctor.host import Host
 
 __all__ = [
+    "UNIX_MODULES",
     "Software",
     "install",
     "missing_module",
@@ -42,6 +43,8 @@ _PLAIN: dict[Software, str] = {
     "cjk": "Noto CJK fonts",
     "emoji": "the Noto Color Emoji font",
 }
+UNIX_MODULES = frozenset({"fcntl", "resource", "pwd", "termios"})
+"""Of Python's own, but not on Windows."""
 WSL = "run WebGym in WSL 2 (`wsl --install`); its browser engine needs Linux or macOS"
 
 
@@ -139,7 +142,7 @@ def more_memory(host: Host, browsers: int) -> str:
 
 def missing_module(host: Host, name: str) -> str:
     """How to get a Python module."""
-    if host.system == "Windows" and name in ("fcntl", "resource", "pwd"):
+    if host.system == "Windows" and name in UNIX_MODULES:
         return WSL
     return "pip install 'webgym-platform[worker,learner]'"
 
