@@ -18,33 +18,37 @@ async def measure_footprint(setting: Setting) -> Footprint:
     Raises:
         BrowserError: it cannot be started.
     """
-    from webgym_workers.browser.pool import BrowserPool
+    from webgym_workers.browser.chromium import ChromiumProcess
+    from webgym_workers.browser.page import Page
     from webgym_workers.frames.display import display_obstacle
 
     display = setting.wanted.has_display and display_obstacle() is None and setting.host.system == "Linux"
-    async with BrowserPool(setting.options(display=display), 1) as pool, pool.browser(0) as browser:
-        page = await browser.new_page()
+    options = setting.options(display=display)
+    process = await ChromiumProcess.launch(options)
+    try:
+        page = await Page.open(
+            process.client, width=options.width, height=options.height, timeout=5.0, windowed=display
+        )
         await page.navigate(page_url("fonts.html"))
         await page.settle(1.0)
-        process = browser.process
-        tree = [process.pid] if process.display is None else [process.pid, process.display.pid]
-        resident, screen = process.resident_bytes(), 0
-        if process.display is not None:
-            resident += psutil.Process(process.display.pid).memory_info().rss
-            screen = process.display.framebuffer.layout.size
-        processes = threads = files = 0
-        for root in tree:
-            with contextlib.suppress(psutil.Error):
-                for part in [psutil.Process(root), *psutil.Process(root).children(recursive=True)]:
-                    processes += 1
-                    with contextlib.suppress(psutil.Error):
-                        threads += part.num_threads()
-                        files = max(files, part.num_fds())
         return Footprint(
-            resident_bytes=resident,
-            shared_bytes=screen or TYPICAL.shared_bytes,
-            files=files or TYPICAL.files,
-            own_files=TYPICAL.own_files,  # ours are busy with other checks, too
-            processes=processes or TYPICAL.processes,
-            threads=threads or TYPICAL.threads,
+            process.resident_bytes(),
+            process.display.framebuffer.layout.size if process.display else TYPICAL.shared_bytes,
+            *_counts([process.pid] if process.display is None else [process.pid, process.display.pid]),
         )
+    finally:
+        await process.stop()
+
+
+def _counts(roots: list[int]) -> tuple[int, int, int, int]:
+    """Open files of the process that has most, those of its driver, processes, and threads of all of them."""
+    files = processes = threads = 0
+    for root in roots:
+        with contextlib.suppress(psutil.Error):
+            for process in [psutil.Process(root), *psutil.Process(root).children(recursive=True)]:
+                processes += 1
+                with contextlib.suppress(psutil.Error):
+                    threads += process.num_threads()
+                    files = max(files, process.num_fds())
+    # The driver's are typical ones: ours are busy with other checks, too.
+    return files, TYPICAL.own_files, processes, threads

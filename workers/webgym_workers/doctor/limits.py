@@ -57,7 +57,7 @@ class Footprint:
     threads: int
 
 
-TYPICAL = Footprint(460 * MIB, 10 * MIB, 123, 7, 9, 96)
+TYPICAL = Footprint(370 * MIB, 10 * MIB, 123, 7, 9, 96)
 """Chromium 156 with its Xvfb on Linux, one simple page of 1920x1080."""
 
 
