@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
 import shutil
 import sys
@@ -13,6 +14,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from webgym.deathsig import die_with_parent
 from webgym.errors import BrokerError
 from webgym_workers.doctor import mends
 from webgym_workers.doctor.finding import Finding, Number, Status
@@ -87,6 +89,7 @@ async def check_torch(setting: Setting) -> Finding:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        preexec_fn=die_with_parent(os.getpid()),
     )
     try:
         out, err = await process.communicate()
