@@ -107,7 +107,8 @@ async def test_a_check_that_hangs_ends_at_its_deadline() -> None:
 
 async def test_all_together_have_a_deadline() -> None:
     found = await statuses(Check("stuck", hangs), Check("next", finds(), after=("stuck",)), seconds=0.05)
-    assert found["stuck"].status is Status.FAILED
+    assert found["stuck"].status is Status.WARNING  # not its own fault, perhaps
+    assert not found["stuck"].can_be_used
     assert found["next"].status is Status.SKIPPED
     assert "took too long" in found["next"].found
 

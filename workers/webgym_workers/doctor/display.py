@@ -44,6 +44,7 @@ async def check_display(setting: Setting) -> Finding:
             await display.stop()
     numbers = {"start_seconds": round(seconds, 3), "screen_bytes": layout.size}
     where = shutil.which("Xvfb")
+    setting.displayed = True
     return Finding(
         Status.OK,
         f"Xvfb starts in {seconds:.1f} s and its screen of {width}x{height} can be read: {where}",

@@ -13,16 +13,15 @@ __all__ = ["measure_footprint"]
 
 
 async def measure_footprint(setting: Setting) -> Footprint:
-    """Start a browser as a run does, with a display where there can be one, and look at what it takes.
+    """Start a browser as a run does, with a display where one works, and look at what it takes.
 
     Raises:
         BrowserError: it cannot be started.
     """
     from webgym_workers.browser.chromium import ChromiumProcess
     from webgym_workers.browser.page import Page
-    from webgym_workers.frames.display import display_obstacle
 
-    display = setting.wanted.has_display and display_obstacle() is None and setting.host.system == "Linux"
+    display = setting.wanted.has_display and setting.displayed
     options = setting.options(display=display)
     process = await ChromiumProcess.launch(options)
     try:

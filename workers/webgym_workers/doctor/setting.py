@@ -69,6 +69,7 @@ class Setting:
         machine: Cores and memory that we may use.
         limits: What else it allows.
         process: The headless browser that checks share, once the first of them has started it.
+        displayed: Whether a virtual display was found to work.
         footprint: What one browser takes, once measured; typical numbers before.
     """
 
@@ -77,6 +78,7 @@ class Setting:
     machine: Machine = field(default_factory=machine)
     limits: Limits = field(default_factory=read_limits)
     process: ChromiumProcess | None = None
+    displayed: bool = False
     footprint: Footprint = TYPICAL
 
     @property
