@@ -115,3 +115,18 @@ def test_cores_that_are_not_here_are_left_out_and_none_at_all_is_an_error() -> N
         core_groups(CpuSet("16-31"), frozenset({0, 1, 2, 5}))
     # A system that does not tell its cores is believed to have them.
     assert core_groups(cpus, frozenset()) == list(cpus.groups)
+
+
+def test_a_slice_or_service_has_the_limits_of_all_that_it_lies_in(tmp_path: Path) -> None:
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    inner = root / "user.slice" / "job.service"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("max 100000")
+    (inner / "memory.max").write_text(str(2 * GIB))
+    (root / "user.slice" / "cpu.max").write_text("25000 100000")
+    (root / "user.slice" / "memory.max").write_text(str(4 * GIB))
+    own.write_text("1:name=systemd:/elsewhere\n0::/user.slice/job.service\n")
+    here = machine(root, own)
+    assert (here.cores, here.memory_bytes) == (0.25, 2 * GIB)
+    own.write_text("0::/../../other\n")
+    assert machine(root, own) == machine(tmp_path / "none", own)

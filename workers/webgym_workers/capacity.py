@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
@@ -27,17 +27,40 @@ class Machine:
     """Numbers of the cores; empty where the system does not tell."""
 
 
-def machine(cgroup: Path = Path("/sys/fs/cgroup")) -> Machine:
-    """Cores and memory of this machine, or of the container that this process is confined to."""
+def machine(cgroup: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Machine:
+    """Cores and memory of this machine, or what the container, slice or service that this process is in has of it.
+
+    Args:
+        cgroup: where control groups (version 2) are mounted.
+        own: tells which of them is ours.
+    """
     cpus = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
     cores, memory = float(len(cpus) or os.cpu_count() or 1), psutil.virtual_memory().total
-    quota, period = _words(cgroup / "cpu.max", ("max", "100000"))
-    if quota.isdigit() and period.isdigit() and int(period) > 0:
-        cores = min(cores, int(quota) / int(period))
-    (limit,) = _words(cgroup / "memory.max", ("max",))
-    if limit.isdigit():
-        memory = min(memory, int(limit))
+    # A limit of any group that ours lies in is ours, too.
+    for group in _groups(cgroup, own):
+        quota, period = _words(group / "cpu.max", ("max", "100000"))
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
+            cores = min(cores, int(quota) / int(period))
+        (limit,) = _words(group / "memory.max", ("max",))
+        if limit.isdigit():
+            memory = min(memory, int(limit))
     return Machine(cores, memory, cpus)
+
+
+def _groups(cgroup: Path, own: Path) -> list[Path]:
+    """Our control group and all that it lies in, the root first."""
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return [cgroup]
+    # Inside a container with a name space of its own the path is "/", and the container's limits are at the root.
+    path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
+    groups = [cgroup]
+    for part in PurePosixPath(path).parts[1:]:
+        if part == "..":
+            return [cgroup]
+        groups.append(groups[-1] / part)
+    return groups
 
 
 def _words(path: Path, default: tuple[str, ...]) -> tuple[str, ...]:

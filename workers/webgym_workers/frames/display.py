@@ -50,6 +50,9 @@ _MEND = "apt-get install xvfb, or set browser.frames to Screenshot"
 
 def display_obstacle() -> str | None:
     """Why there can be no virtual display on this machine, or None."""
+    if sys.platform != "linux":
+        # XQuartz brings an Xvfb to macOS, but Chromium does not draw by X11 there.
+        return "browsers draw on virtual displays on Linux only"
     return None if shutil.which("Xvfb") else "no Xvfb on this machine"
 
 
