@@ -19,6 +19,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Collection
