@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 __all__ = ["BENCH_GROUP", "Bench", "BenchResult", "Column"]
@@ -32,20 +32,23 @@ class BenchResult:
     """What one benchmark measured.
 
     Attributes:
-        figures: The numbers it stands for, by name, such as ``ratio``.
+        figures: The numbers it stands for, by name, such as ``ratio``; one that was measured in several circumstances
+            is itself a mapping.
         runs: How many measurements each number comes from.
         rows: Everything measured, one row for each contender, in the order of the plot.
         columns: How the rows are shown.
         plotted: Key of the column that the plot shows.
         notes: What one has to know to read it, a sentence each.
+        pictures: Further plots, by file name such as ``soak.png``.
     """
 
-    figures: Mapping[str, float]
+    figures: Mapping[str, float | Mapping[str, float]]
     runs: int
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column]
     plotted: str
     notes: Sequence[str] = ()
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Bench(Protocol):

@@ -76,11 +76,15 @@ class BenchCommand:
         _write(args.out / f"{args.bench}.json", text + "\n")
         _write(args.out / f"{args.bench}.md", page + "\n")
         _write(args.out / f"{args.bench}.svg", bar_chart(bench.title, f"{plotted.title}; {where}", bars))
+        for name, picture in result.pictures.items():
+            _write(args.out / name, picture)
         if args.json:
             print(text)
         else:
             print(page)
             print(f"\nTable and plot: {args.out / args.bench}.md, .svg")
+            for name in result.pictures:
+                print(f"Plot: {args.out / name}")
         return int(ExitCode.OK)
 
 
@@ -123,8 +127,8 @@ def _make_folder(folder: Path) -> None:
         raise OutputError(f"cannot make {folder}: {error.strerror}; name another with --out") from error
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}; name another folder with --out") from error
