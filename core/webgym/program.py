@@ -11,6 +11,7 @@ a function::
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import logging
 import math
@@ -64,6 +65,8 @@ class ProgramContext:
     """``WEBGYM_LOG``: ``json`` or ``text``; unset: text on a terminal, JSON elsewhere."""
     task_path: tuple[Path, ...] = ()
     """``WEBGYM_TASK_PATH``: folders, parted like those of PYTHONPATH, that may hold the modules of tasks."""
+    trace_memory: bool = False
+    """``WEBGYM_TRACE_MEMORY``: whether to find out where memory grows (:mod:`webgym.memory_trace`)."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> ProgramContext:
@@ -99,6 +102,7 @@ class ProgramContext:
             metrics_host=environ.get("WEBGYM_METRICS_HOST") or "127.0.0.1",
             log_format=log_format,
             task_path=tuple(Path(p) for p in environ.get("WEBGYM_TASK_PATH", "").split(os.pathsep) if p),
+            trace_memory=environ.get("WEBGYM_TRACE_MEMORY", "") not in ("", "0"),
         )
 
     def environ(self) -> dict[str, str]:
@@ -114,6 +118,7 @@ class ProgramContext:
             "WEBGYM_METRICS_HOST": self.metrics_host,
             "WEBGYM_LOG": self.log_format or "",
             "WEBGYM_TASK_PATH": os.pathsep.join(map(str, self.task_path)),
+            "WEBGYM_TRACE_MEMORY": "1" if self.trace_memory else "",
         }
 
     @cached_property
@@ -270,7 +275,8 @@ def run_program(
         context = ProgramContext.from_env(os.environ if environ is None else environ)
         termination_log = context.termination_log
         configure_logging(context.log_format, run=context.run_uid, worker=context.id)
-        return main(context, drain)
+        with _traced(context):
+            return main(context, drain)
     except WebGymError as e:
         message, code = str(e), e.exit_code
         _log_or_print(message)
@@ -283,6 +289,14 @@ def run_program(
     if termination_log is not None:
         last_word(termination_log, message)
     return code
+
+
+def _traced(context: ProgramContext) -> contextlib.AbstractContextManager[None]:
+    if not context.trace_memory:
+        return contextlib.nullcontext()
+    from webgym.memory_trace import program_name, trace_memory
+
+    return trace_memory(context.out, program_name(context.id))
 
 
 def _log_or_print(message: str) -> None:

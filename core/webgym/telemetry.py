@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -112,10 +113,18 @@ class Numbers(Collector):
     Args:
         labels: on every gauge, such as the run and the program.
         registry: where it is registered.
+        each: figures told for each of several things, and the label that names the thing: those are mappings.
     """
 
-    def __init__(self, labels: Mapping[str, str], registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(
+        self,
+        labels: Mapping[str, str],
+        registry: CollectorRegistry = REGISTRY,
+        each: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._labels = dict(labels)
+        self._each = dict(each)
+        self._by_thing: dict[str, dict[str, float]] = {}
         # Replaced as a whole and never changed: a scrape in another thread sees one moment.
         self._numbers: dict[str, float] = {}
         registry.register(self)
@@ -123,12 +132,19 @@ class Numbers(Collector):
     def set(self, numbers: Mapping[str, Any]) -> None:
         """Take over new figures."""
         self._numbers = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
+        self._by_thing = {k: dict(numbers[k]) for k in self._each if isinstance(numbers.get(k), Mapping)}
 
     def collect(self) -> Iterable[Metric]:
         """The figures as gauges."""
         for name, value in self._numbers.items():
             gauge = GaugeMetricFamily(f"webgym_{name}", name.replace("_", " "), labels=list(self._labels))
             gauge.add_metric(list(self._labels.values()), value)
+            yield gauge
+        for name, values in self._by_thing.items():
+            names = [*self._labels, self._each[name]]
+            gauge = GaugeMetricFamily(f"webgym_{name}", name.replace("_", " "), labels=names)
+            for thing, value in values.items():
+                gauge.add_metric([*self._labels.values(), thing], value)
             yield gauge
 
 

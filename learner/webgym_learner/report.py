@@ -177,6 +177,7 @@ def render_report(
         events=list(summary.get("events") or [])[-50:],
         faults=summary.get("faults") or 0,
         message=summary.get("message"),
+        memory=summary.get("memory_trace"),
         machine=_machine(summary.get("machine") or {}),
         checkpoint=summary.get("checkpoint"),
         manifest=manifest,

@@ -84,6 +84,7 @@ class BrowserProcess:
         self._drain = drain
         self._pulse = pulse
         self._streak = FaultStreak(seating.count)
+        self._seating = seating
         self._name = f"{context.id}.{seating.first_slot}"
         keys = Keys(context.run_uid)
         schema = observation_schema(spec.observation)
@@ -240,6 +241,7 @@ class BrowserProcess:
 
     def _figures(self) -> dict[str, Any]:
         counters = [a.counters for a in self._actors]
+        memory = self._pool.resident_bytes()
         return {
             "role": "actor",
             "pid": os.getpid(),
@@ -252,7 +254,8 @@ class BrowserProcess:
             "faults": sum(c.faults for c in counters),
             "invalid_actions": sum(c.invalid_actions for c in counters),
             "version": max(c.version for c in counters),
-            "browser_memory_bytes": sum(self._pool.resident_bytes()),
+            "browser_memory_bytes": sum(memory),
+            "memory_by_browser": {str(self._seating.first_slot + i): size for i, size in enumerate(memory)},
             "frame_waits": self._ring.waits if self._ring else 0,
         }
 

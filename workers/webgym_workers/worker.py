@@ -188,7 +188,8 @@ class Worker:
         config = broker_config(self._context.manifest.spec.redis, self._context.redis_url)
         client = connect_async(config)
         key = Keys(self._context.run_uid).members
-        numbers = Numbers({"run": self._context.run_uid, "program": self._context.id})
+        labels = {"run": self._context.run_uid, "program": self._context.id}
+        numbers = Numbers(labels, each={"browser_resident_bytes": "browser"})
         while True:
             figures: dict[str, Any] = {
                 "role": "worker",
@@ -200,7 +201,10 @@ class Worker:
             try:
                 await client.hset(key, self._context.id, json.dumps(figures))
                 actors = await client.hmget(key, self._actor_names)
-                numbers.set(total_figures(actors) | {f"restarts_{k}": v for k, v in self._restarts.items()})
+                restarts = {f"restarts_{kind}": count for kind, count in self._restarts.items()}
+                numbers.set(
+                    total_figures(actors) | restarts | {"browser_resident_bytes": memory_by_browser(actors)}
+                )
             except (BrokerError, OSError) as error:
                 logger.debug("heartbeat not sent: %s", error)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
@@ -219,6 +223,14 @@ def total_figures(reports: Iterable[bytes | str | None]) -> dict[str, float]:
             if isinstance(value, int | float) and name not in ("pid", "time", "version"):
                 totals[name] = totals.get(name, 0.0) + value
     return totals
+
+
+def memory_by_browser(reports: Iterable[bytes | str | None]) -> dict[str, float]:
+    """Resident bytes of each browser of the worker, by its number, as the browser processes reported them."""
+    found: dict[str, float] = {}
+    for report in reports:
+        found |= (json.loads(report) if report else {}).get("memory_by_browser", {})
+    return found
 
 
 def _ordinal(name: str) -> int:

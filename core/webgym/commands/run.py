@@ -63,6 +63,11 @@ class RunCommand:
             "--json", action="store_true", help="end with one JSON object, and nothing else, on stdout"
         )
         parser.add_argument("--quiet", action="store_true", help="show no progress")
+        parser.add_argument(
+            "--trace-memory",
+            action="store_true",
+            help="find out where each program's Python memory grows (DIR/memory, summary and report); slows it down",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Run; the exit code says how it ended."""
@@ -172,7 +177,9 @@ async def _run(
     from webgym.rundir import write_json
 
     programs = Programs.installed(
-        workers=manifest.spec.workers.replicas, learner_arguments=["--resume"] if args.resume else []
+        workers=manifest.spec.workers.replicas,
+        learner_arguments=["--resume"] if args.resume else [],
+        trace_memory=args.trace_memory,
     )
     try:
         with log_to(directory.log("supervisor")):
@@ -242,10 +249,27 @@ def text_summary(summary: dict[str, Any], report: Path | None) -> str:
     lines.append(f"  restarted   {', '.join(again) or 'nothing'}")
     if summary.get("peak_memory_bytes"):
         lines.append(f"  memory      {summary['peak_memory_bytes'] / 1e9:.1f} GB at most")
+    if trace := summary.get("memory_trace"):
+        lines += _memory_lines(trace)
     if summary.get("checkpoint"):
         lines.append(f"  checkpoint  {summary['checkpoint']}")
     lines.append(f"  report      {report}" if report is not None else f"  folder      {summary['out']}")
     return "\n".join(lines)
+
+
+def _memory_lines(trace: dict[str, Any]) -> list[str]:
+    """The three places that grew most, and what it cost to find them."""
+    spent = sum(program["all_looks_seconds"] or 0 for program in trace["programs"])
+    taken = sum(program["tracer_bytes"] or 0 for program in trace["programs"])
+    lines = [
+        f"  traced      {spent:.1f} s of looking and {taken / 1e6:.0f} MB of notes in all programs; grown most:"
+    ]
+    for place in trace["grown"][:3]:
+        size, seconds = place["grown_bytes"] / 1e6, place["seconds"]
+        lines.append(
+            f"              {size:+.2f} MB in {seconds:.0f} s  {place['place']}  ({place['program']})"
+        )
+    return lines if trace["grown"] else [f"{lines[0]} nothing"]
 
 
 def describe_evaluation(evaluation: dict[str, Any]) -> str:

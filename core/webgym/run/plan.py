@@ -38,12 +38,17 @@ class Programs:
     worker: Sequence[str]
     learner: Sequence[str]
     workers: int = 1
+    trace_memory: bool = False
+    """Whether each finds out where its memory grows."""
 
     @classmethod
-    def installed(cls, *, workers: int = 1, learner_arguments: Sequence[str] = ()) -> Programs:
+    def installed(
+        cls, *, workers: int = 1, learner_arguments: Sequence[str] = (), trace_memory: bool = False
+    ) -> Programs:
         """This installation's own programs."""
         webgym = (sys.executable, "-P", "-m", "webgym")
-        return cls((*webgym, "worker"), (*webgym, "learner", *learner_arguments), workers)
+        learner = (*webgym, "learner", *learner_arguments)
+        return cls((*webgym, "worker"), learner, workers, trace_memory)
 
 
 @dataclass(frozen=True)

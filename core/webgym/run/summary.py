@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from webgym.memory_trace import memory_summary
 from webgym.rundir import RunDirectory, read_json_lines
 
 __all__ = ["compose_summary", "machine_facts", "read_json", "training_rate"]
@@ -61,6 +62,7 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
         "restarts": {},
         "events": [],
         "peak_memory_bytes": None,
+        "memory_trace": memory_summary(directory.path),
         "checkpoint": _latest_checkpoint(directory.checkpoints),
         "machine": machine_facts(),
     }

@@ -70,6 +70,7 @@ class Supervisor:
         self._winding_down = False
         self._early: asyncio.Task[None] | None = None
         self._member_restarts: dict[tuple[str, int], dict[str, int]] = {}
+        self._trace_memory = programs.trace_memory
         self._learner = self._program("learner-0", programs.learner, uid, self._limits.learner_grace, restart)
         self._workers = [
             self._program(f"worker-{i}", programs.worker, uid, self._limits.worker_grace, restart)
@@ -302,6 +303,7 @@ class Supervisor:
             termination_log=self._directory.last_word(name).resolve(),
             log_format="json",
             task_path=self._directory.task_path,
+            trace_memory=self._trace_memory,
         )
         return ManagedProcess(
             name,
