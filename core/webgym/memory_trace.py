@@ -2,7 +2,8 @@
 
 Each program of a run writes a file of its own, a line at each look, with the places that have grown most since the
 first. Off, it costs a program the question whether it is on. On, each allocation is written down (which takes time and
-memory), and each look holds the program up for as long as the line says; looks become rarer where they are expensive.
+memory), and each look takes from the program the CPU time that its line says; looks become rarer where they are
+expensive.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ FRAMES = 6
 """Of the stack of an allocation that are kept: enough to tell who called a library."""
 TOP = 10
 """Places in each line, and in the summary."""
+DELAY_SECONDS = 10.0
+"""Until allocations are written down: importing torch alone makes half a million, which would take five times as long
+and make each look expensive. What is allocated before does not count as growth."""
 INTERVAL_SECONDS = 10.0
 MOST_SHARE = 0.02
 """Of a program's time that may go into looks."""
@@ -89,12 +93,16 @@ class MemoryTrace(threading.Thread):
     Args:
         program: What the lines call it.
         path: The file.
+        delay: Seconds until allocations are written down.
         interval: Seconds between two looks; longer where looks are expensive.
     """
 
-    def __init__(self, program: str, path: Path, interval: float = INTERVAL_SECONDS) -> None:
+    def __init__(
+        self, program: str, path: Path, *, delay: float = DELAY_SECONDS, interval: float = INTERVAL_SECONDS
+    ) -> None:
         super().__init__(name="memory trace", daemon=True)
         self._program = program
+        self._delay = delay
         self._interval = interval
         self._began = time.monotonic()
         self._first: Sizes | None = None
@@ -103,13 +111,12 @@ class MemoryTrace(threading.Thread):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._writer = JsonLinesWriter(path)
 
-    def start(self) -> None:
-        """Begin to write allocations down, and to look."""
-        tracemalloc.start(FRAMES)
-        super().start()
-
     def run(self) -> None:
         """Look, until asked to stop."""
+        if self._stopping.wait(self._delay):
+            return
+        tracemalloc.start(FRAMES)
+        self._began = time.monotonic()
         pause = self._interval
         while not self._stopping.wait(pause):
             pause = max(self._interval, self.look() / MOST_SHARE)
@@ -118,16 +125,16 @@ class MemoryTrace(threading.Thread):
         """Compare with the first look and write a line; the first look only remembers.
 
         Returns:
-            Seconds it took.
+            Seconds of CPU time it took.
         """
-        start = time.monotonic()
+        start, cpu = time.monotonic(), time.thread_time()
         # No gc.collect(): finalizers would run in this thread in place of the program's own.
         traced, peak = tracemalloc.get_traced_memory()
         sizes = _sizes()
         places = [] if self._first is None else grown_places(self._first, sizes)
         if self._first is None:
             self._first = sizes
-        took = time.monotonic() - start
+        took = time.thread_time() - cpu
         self._spent += took
         self._writer.write(
             {
@@ -151,7 +158,8 @@ class MemoryTrace(threading.Thread):
         self._stopping.set()
         self.join()
         try:
-            self.look()
+            if tracemalloc.is_tracing():
+                self.look()
         finally:
             self._writer.close()
             tracemalloc.stop()

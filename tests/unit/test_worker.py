@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from webgym_workers.worker import _ordinal, total_figures
+from webgym.telemetry import Numbers
+from webgym_workers.worker import _ordinal, memory_by_browser, total_figures
 
 
 def test_figures_of_browser_processes_are_summed_and_what_cannot_be_is_left_out() -> None:
@@ -30,3 +32,18 @@ def test_figures_of_browser_processes_are_summed_and_what_cannot_be_is_left_out(
 )
 def test_a_workers_place_is_the_number_at_the_end_of_its_name(name: str, place: int) -> None:
     assert _ordinal(name) == place
+
+
+def test_memory_is_told_for_each_browser_of_the_worker() -> None:
+    reports = [
+        json.dumps({"memory_by_browser": {"0": 5, "1": 6}}).encode(),
+        None,
+        '{"memory_by_browser": {"2": 7}}',
+    ]
+    assert memory_by_browser(reports) == {"0": 5, "1": 6, "2": 7}
+    registry = CollectorRegistry()
+    numbers = Numbers({"program": "worker-0"}, registry, each={"browser_resident_bytes": "browser"})
+    numbers.set({"steps": 3, "browser_resident_bytes": memory_by_browser(reports)})
+    labels = {"program": "worker-0", "browser": "2"}
+    assert registry.get_sample_value("webgym_browser_resident_bytes", labels) == 7
+    assert registry.get_sample_value("webgym_steps", {"program": "worker-0"}) == 3

@@ -261,9 +261,8 @@ def _memory_lines(trace: dict[str, Any]) -> list[str]:
     """The three places that grew most, and what it cost to find them."""
     spent = sum(program["all_looks_seconds"] or 0 for program in trace["programs"])
     taken = sum(program["tracer_bytes"] or 0 for program in trace["programs"])
-    lines = [
-        f"  traced      {spent:.1f} s of looking and {taken / 1e6:.0f} MB of notes in all programs; grown most:"
-    ]
+    cost = f"{spent:.1f} s of CPU time for looking and {taken / 1e6:.0f} MB of notes"
+    lines = [f"  traced      {cost} in all programs; grown most:"]
     for place in trace["grown"][:3]:
         size, seconds = place["grown_bytes"] / 1e6, place["seconds"]
         lines.append(
