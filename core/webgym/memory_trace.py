@@ -34,9 +34,9 @@ FRAMES = 6
 """Of the stack of an allocation that are kept: enough to tell who called a library."""
 TOP = 10
 """Places in each line, and in the summary."""
-DELAY_SECONDS = 10.0
-"""Until allocations are written down: importing torch alone makes half a million, which would take five times as long
-and make each look expensive. What is allocated before does not count as growth."""
+QUIET_SECONDS = 5.0
+"""Without a new module, until allocations are written down. Importing torch alone makes half a million of them: that
+would take five times as long, and make each look expensive."""
 INTERVAL_SECONDS = 10.0
 MOST_SHARE = 0.02
 """Of a program's time that may go into looks."""
@@ -93,16 +93,16 @@ class MemoryTrace(threading.Thread):
     Args:
         program: What the lines call it.
         path: The file.
-        delay: Seconds until allocations are written down.
+        quiet: Seconds without a new module until allocations are written down.
         interval: Seconds between two looks; longer where looks are expensive.
     """
 
     def __init__(
-        self, program: str, path: Path, *, delay: float = DELAY_SECONDS, interval: float = INTERVAL_SECONDS
+        self, program: str, path: Path, *, quiet: float = QUIET_SECONDS, interval: float = INTERVAL_SECONDS
     ) -> None:
         super().__init__(name="memory trace", daemon=True)
         self._program = program
-        self._delay = delay
+        self._quiet = quiet
         self._interval = interval
         self._began = time.monotonic()
         self._first: Sizes | None = None
@@ -113,8 +113,11 @@ class MemoryTrace(threading.Thread):
 
     def run(self) -> None:
         """Look, until asked to stop."""
-        if self._stopping.wait(self._delay):
-            return
+        modules = 0
+        while len(sys.modules) != modules:
+            modules = len(sys.modules)
+            if self._stopping.wait(self._quiet):
+                return
         tracemalloc.start(FRAMES)
         self._began = time.monotonic()
         pause = self._interval

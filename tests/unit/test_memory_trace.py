@@ -43,7 +43,7 @@ def test_places_are_named_without_the_folder_python_found_them_in(monkeypatch: p
 
 
 def test_a_leak_is_found_where_it_is(tmp_path: Path) -> None:
-    trace = MemoryTrace("leaker", tmp_path / "memory" / "leaker-1.jsonl", delay=0.0, interval=0.05)
+    trace = MemoryTrace("leaker", tmp_path / "memory" / "leaker-1.jsonl", quiet=0.0, interval=0.05)
     trace.start()
     deadline = time.monotonic() + 60
     while not list(read_json_lines(tmp_path / "memory" / "leaker-1.jsonl")) and time.monotonic() < deadline:
