@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from webgym import __version__
 from webgym.errors import ExitCode, UsageError, WebGymError
+from webgym.printable import one_line, printable
+from webgym.streams import StdoutLost, drop_stdout, guard_streams
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["COMMAND_GROUP", "Command", "main", "other_webgym"]
 
@@ -30,12 +34,12 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
     "learner": ("learner",),
     "report": ("learner",),
     "bench": ("worker",),
+    "doctor": ("worker",),
     "operator": ("operator",),
-    "submit": ("operator",),
 }
 """Extras that a command's dependencies come with."""
 
-_ORDER = ("run", "eval", "validate", "tasks", "report")
+_ORDER = ("run", "doctor", "eval", "validate", "tasks", "report")
 """Commands for people come first in help, in the order in which one meets them."""
 
 
@@ -57,18 +61,43 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``webgym`` with the arguments of the process, or with `argv`; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    guard_streams()
+    code = int(ExitCode.OK)
+    try:
+        try:
+            code = _called(arguments)
+        finally:
+            sys.stdout.flush()  # here, where its loss is still told
+    except BrokenPipeError:
+        drop_stdout()  # The reader of our output, such as head, has seen enough.
+    except StdoutLost as error:
+        drop_stdout()
+        _complain(str(error))
+        code = code or int(error.exit_code)
+    return code
+
+
+def _called(arguments: list[str]) -> int:
     try:
         return _main(arguments)
+    except StdoutLost:
+        raise
     except WebGymError as error:
         _complain(str(error))
         return int(error.exit_code)
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output, such as head, has seen enough. Python flushes stdout once more at exit: let that
-        # go nowhere instead of failing a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.OK)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Hides no failure of stdout, and shows what it cannot understand as plain text."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        (file or sys.stderr).write(message)
+
+    def error(self, message: str) -> NoReturn:
+        """End with the usage and one line."""
+        super().error(printable(message))
 
 
 def _main(arguments: list[str]) -> int:
@@ -77,7 +106,7 @@ def _main(arguments: list[str]) -> int:
         sys.stderr.write(f"webgym: warning: {other}\n")
     commands = _find_commands()
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="webgym",
         description="Train visual web agents by reinforcement learning, on many real browsers at once.",
         epilog="`webgym COMMAND --help` explains one command.",
@@ -113,13 +142,11 @@ def _main(arguments: list[str]) -> int:
         parser.print_help()
         return int(ExitCode.OK)
     try:
-        code = chosen.run(args)
+        return int(chosen.run(args))
     except ModuleNotFoundError as error:
         if _is_ours(error):
             raise
         raise _not_installed(args.command, error) from error
-    sys.stdout.flush()  # here, where a closed pipe is still caught
-    return int(code)
 
 
 def _is_ours(error: ImportError) -> bool:
@@ -165,7 +192,7 @@ def _not_installed(name: str, error: ImportError) -> UsageError:
 
 
 def _complain(line: str) -> None:
-    sys.stderr.write(f"webgym: {' '.join(line.split())}\n")
+    sys.stderr.write(f"webgym: {one_line(line)}\n")
 
 
 if __name__ == "__main__":

@@ -90,6 +90,16 @@ def test_a_folder_that_cannot_be_made_is_one_line(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.startswith("webgym: cannot make ")
 
 
+def test_what_was_measured_is_shown_even_where_it_cannot_be_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "apples.json").mkdir()
+    assert cli.main(["bench", "apples", "--out", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert "Weighed by hand." in out
+    assert err.startswith("webgym: cannot write ")
+
+
 @pytest.mark.parametrize("bars", [[], [("none", 0.0)], [("a", 1.0), ("b", 1e6)]])
 def test_a_chart_is_well_formed_and_inside_its_frame(bars: list[tuple[str, float]]) -> None:
     root = ElementTree.fromstring(bar_chart("t", "u", bars))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -72,6 +75,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> None:
         "run": entry("run", "NeedsMore"),
         "faulty": entry("faulty", "Faulty"),
         "worker": EntryPoint("worker", "nothing_of_this_name:Worker", cli.COMMAND_GROUP),
+        "tasks": EntryPoint("tasks", "webgym_workers.tasks.command:TasksCommand", cli.COMMAND_GROUP),
         "validate": EntryPoint("validate", "webgym.commands.validate:ValidateCommand", cli.COMMAND_GROUP),
     }
     monkeypatch.setattr(cli, "_find_commands", lambda: found)
@@ -89,6 +93,17 @@ def test_an_error_of_ours_is_one_line_and_its_exit_code(capsys: pytest.CaptureFi
 
 def test_ctrl_c_is_130() -> None:
     assert cli.main(["interrupted"]) == 130
+
+
+def test_every_command_that_may_lack_something_names_its_extra_and_no_other_does() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    commands = set(pyproject["entry-points"][cli.COMMAND_GROUP])
+    planned = {"doctor", "operator"}
+    assert set(cli._EXTRAS) - planned <= commands
+    assert set(cli._ORDER) - planned <= commands
+    assert {extra for extras in cli._EXTRAS.values() for extra in extras} <= set(
+        pyproject["optional-dependencies"]
+    )
 
 
 def test_wrong_arguments_are_exit_code_2() -> None:
@@ -174,6 +189,91 @@ def test_validate_reads_standard_input() -> None:
     )
     assert run.returncode == 0, run.stderr
     assert "batchSize: 128" in run.stdout
+
+
+def webgym(command: str, redirections: str, **environ: str) -> tuple[int, str]:
+    """Run ``webgym`` under a shell's redirections; its exit code, and what came out of stderr or by ``3>``."""
+    line = f"exec {shlex.quote(sys.executable)} -m webgym {command} 3>&2 {redirections}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], stderr=subprocess.PIPE, text=True, env={**os.environ, **environ}, timeout=60
+    )
+    return done.returncode, done.stderr
+
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+
+
+@needs_full
+@pytest.mark.parametrize(
+    ("command", "redirection", "why"),
+    [
+        ("--help", ">/dev/full", "No space left on device"),
+        ("tasks", ">/dev/full", "No space left on device"),
+        ("validate {file}", ">/dev/full", "No space left on device"),
+        ("crds --stdout", ">&-", "Bad file descriptor"),
+        ("--version", ">&-", "Bad file descriptor"),
+    ],
+)
+def test_what_cannot_be_said_is_told_in_one_line(
+    command: str, redirection: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    told = webgym(command.format(file=tmp_path / "run.yaml"), redirection)
+    assert told == (1, f"webgym: standard output cannot be written: {why}\n")
+
+
+@needs_full
+def test_without_a_stderr_the_exit_code_still_tells(tmp_path: Path) -> None:
+    missing = f"validate {tmp_path}/none.yaml"
+    assert webgym(missing, "2>&-") == (2, "")
+    assert webgym(missing, "2>/dev/full") == (2, "")
+    assert webgym(missing, "<&- >&- 2>&-") == (2, "")
+    assert webgym("validate --nope", "2>/dev/full") == (2, "")
+    assert webgym("--version", ">/dev/full 2>&-") == (1, "")
+    assert webgym("--version", ">/dev/full", PYTHONUNBUFFERED="1")[0] == 1
+
+
+def test_an_error_is_told_although_its_output_is_lost(tmp_path: Path) -> None:
+    code, told = webgym(f"validate {tmp_path}/none.yaml --json", ">&-")
+    assert code == 2
+    assert told == "webgym: standard output cannot be written: Bad file descriptor\n"
+
+
+def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    # Read with the lowest free number, which printing would then write to.
+    assert webgym(f"validate {tmp_path}/run.yaml", "<&- >&-")[0] == 1
+    assert (tmp_path / "run.yaml").read_text() == GOOD
+
+
+def test_letters_that_a_terminal_lacks_are_escaped(tmp_path: Path) -> None:
+    file = tmp_path / "läuft.yaml"
+    file.write_text(GOOD)
+    code, told = webgym(f"validate {file}", ">&3", PYTHONIOENCODING="ascii")
+    assert (code, told.partition(": OK")[0]) == (0, str(file).replace("ä", r"\xe4"))
+
+
+def test_control_characters_of_a_user_never_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(GOOD + '  "\\e[31mkey\\n": "\\e[2J"\n  mode: "\\e[0m"\n')
+    hostile = "\x1b]0;gone\x07\u202e"
+    name = f"{tmp_path}/{hostile}"
+    assert cli.main(["validate", str(file)]) == 2
+    assert cli.main(["validate", name]) == 2
+    assert cli.main([hostile]) == 2
+    assert cli.main(["validate", str(file), "--set", f"{hostile}=1"]) == 2
+    assert cli.main(["validate", str(file), "--set", f"seed={hostile}"]) == 2
+    with pytest.raises(SystemExit):
+        cli.main(["validate", str(file), hostile])
+    Path(name).write_text(GOOD)
+    assert cli.main(["validate", name]) == 0
+    assert cli.main(["tasks", hostile]) == 1
+    out, err = capsys.readouterr()
+    assert all(character.isprintable() for character in (out + err).replace("\n", ""))
+    assert r"\x1b[31mkey\n" in err
+    assert len([line for line in err.splitlines() if "mkey" in line]) == 3
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

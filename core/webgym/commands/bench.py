@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from webgym.errors import ExitCode, OutputError
+from webgym.printable import printable
 
 if TYPE_CHECKING:
     from webgym.bench import Bench, BenchResult
@@ -73,18 +74,19 @@ class BenchCommand:
         page = "\n\n".join(
             [f"# {bench.title}", "\n".join(table), f"{result.runs} runs on {where}.", *result.notes]
         )
-        _write(args.out / f"{args.bench}.json", text + "\n")
-        _write(args.out / f"{args.bench}.md", page + "\n")
-        _write(args.out / f"{args.bench}.svg", bar_chart(bench.title, f"{plotted.title}; {where}", bars))
-        for name, picture in result.pictures.items():
-            _write(args.out / name, picture)
-        if args.json:
-            print(text)
-        else:
-            print(page)
-            print(f"\nTable and plot: {args.out / args.bench}.md, .svg")
+        try:
+            _write(args.out / f"{args.bench}.json", text + "\n")
+            _write(args.out / f"{args.bench}.md", page + "\n")
+            _write(args.out / f"{args.bench}.svg", bar_chart(bench.title, f"{plotted.title}; {where}", bars))
+            for name, picture in result.pictures.items():
+                _write(args.out / name, picture)
+        finally:
+            # What took minutes to measure is shown even where it cannot be kept.
+            print(text if args.json else page)
+        if not args.json:
+            print("\n" + printable(f"Table and plot: {args.out / args.bench}.md, .svg"))
             for name in result.pictures:
-                print(f"Plot: {args.out / name}")
+                print(printable(f"Plot: {args.out / name}"))
         return int(ExitCode.OK)
 
 

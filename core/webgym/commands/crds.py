@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from webgym.errors import ExitCode, OutputError
+from webgym.printable import printable
 
 __all__ = ["CrdsCommand"]
 
@@ -60,10 +61,10 @@ class CrdsCommand:
                 continue
             current = False
             if args.check:
-                print(f"{path} is not what the models give; run `webgym crds`", file=sys.stderr)
+                print(printable(f"{path} is not what the models give; run `webgym crds`"), file=sys.stderr)
             else:
                 _write(path, text)
-                print(f"wrote {path}")
+                print(printable(f"wrote {path}"))
         if args.check and not current:
             return int(ExitCode.FAILURE)
         if current:

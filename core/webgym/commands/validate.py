@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from webgym.errors import ExitCode, ManifestError
+from webgym.printable import one_line, printable
 
 if TYPE_CHECKING:
     from webgym.spec import RunManifest
@@ -56,7 +57,7 @@ class ValidateCommand:
                 print(json.dumps({"valid": False, "problems": found}, indent=2))
             else:
                 for line in problems or (error,):
-                    print(line, file=sys.stderr)
+                    print(one_line(str(line)), file=sys.stderr)
             return int(ExitCode.USAGE)
         if args.json:
             resolved = manifest_data(manifest)
@@ -64,7 +65,7 @@ class ValidateCommand:
         elif args.resolved:
             print(dump_manifest(manifest), end="")
         else:
-            print(f"{args.file}: OK: {summary(manifest)}")
+            print(printable(f"{args.file}: OK: {summary(manifest)}"))
             if task_check is None:
                 print("Task names were not checked: that needs pip install 'webgym-platform[worker]'")
         return int(ExitCode.OK)
