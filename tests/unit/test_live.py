@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 
+import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from webgym.run.live import LinesView, LiveView, clock, progress_line, render, sparkline
@@ -67,7 +69,8 @@ def test_a_line_holds_what_one_wants_to_know() -> None:
 
 
 def text_of(snapshot: Snapshot, **changes: object) -> str:
-    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=True)
+    width = int(str(changes.get("width", 100)))
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=True)
     arguments: dict[str, object] = {
         "title": "demo: miniwob.click-button",
         "seconds": 23.0,
@@ -98,6 +101,21 @@ def test_the_panel_stands_before_anybody_has_told_anything() -> None:
 
 def test_hostile_text_is_text() -> None:
     assert "[red]x[/red]" in text_of(TRAINING, title="[red]x[/red]")
+    assert "\x1b" not in text_of(TRAINING, title="\x1b[31mx", events=["\x1b]0;y\a"])
+    stream = io.StringIO()
+    LinesView(stream).event("a\x1b[31mb\nc")
+    assert stream.getvalue().endswith(r"a\x1b[31mb\nc" + "\n")
+
+
+@pytest.mark.parametrize("width", [1, 9, 20, 27, 28, 40, 47, 48, 75, 76, 200])
+def test_a_narrow_terminal_cuts_lines_and_breaks_none(width: int) -> None:
+    lines = text_of(TRAINING, width=width).splitlines()
+    assert all(cell_len(line) <= width for line in lines)
+    # Title and phase, bar, success, eleven figures, one event, each on one line; two of the frame.
+    assert len(lines) <= 16 + 2
+    if width >= 20:
+        for part in ("demo", "training", "0.970", "2,134", "92.3", "browsers", "2.3 GB"):
+            assert any(part in line for line in lines), (part, lines)
 
 
 def test_a_sparkline_fits_and_keeps_the_shape() -> None:

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from webgym.printable import printable
 from webgym.run.snapshot import Snapshot
 
 __all__ = [
@@ -30,6 +31,10 @@ __all__ = [
 ]
 
 _BARS = "▁▂▃▄▅▆▇█"
+_FRAMED, _WIDE_HEAD = 28, 48
+"""Columns of a terminal from which on there is room for a frame, and for title and phase side by side."""
+_COLUMNS = ((76, 4), (46, 2), (0, 1))
+"""Columns of a terminal from which on so many figures stand side by side."""
 _PHASES = {
     "start": "starting browsers",
     "train": "training",
@@ -111,17 +116,20 @@ def render(
         width: columns of the terminal.
     """
     n = snapshot.number
-    head = Table.grid(expand=True)
-    head.add_column(ratio=1)
-    head.add_column(justify="right")
     phase = Text(_PHASES.get(snapshot.phase, snapshot.phase), style="bold cyan")
     left = n("time_left") if snapshot.phase == "train" else None
     phase.append(f"  {clock(seconds)}", style="default")
     if left is not None:
         phase.append(f"  {clock(left)} left", style="dim")
-    head.add_row(Text(title, style="bold", overflow="ellipsis", no_wrap=True), phase)
-
-    body: list[RenderableType] = [head]
+    phase.no_wrap, phase.overflow = True, "ellipsis"
+    name = Text(printable(title), style="bold", overflow="ellipsis", no_wrap=True)
+    body: list[RenderableType] = [name, phase]
+    if width >= _WIDE_HEAD:
+        head = Table.grid(expand=True)
+        head.add_column(ratio=1)
+        head.add_column(justify="right")
+        head.add_row(name, phase)
+        body = [head]
     share = _share_done(snapshot, seconds)
     if share is not None:
         bar = Table.grid(expand=True)  # A bar on its own would not end its line.
@@ -130,16 +138,16 @@ def render(
 
     success = snapshot.success
     # Before anybody has acted greedily, what is known is how exploring goes.
-    line = Text("success  " if n("success") is not None else "exploring", style="dim")
+    line = Text("success  " if n("success") is not None else "exploring", style="dim", no_wrap=True)
     line.append(_figure(success, ".3f").rjust(6), style="bold green" if (success or 0) >= 0.95 else "bold")
     line.append("  ")
-    line.append(sparkline(history, max(10, min(60, width - 24))), style="green")
+    line.append(sparkline(history, min(60, width - 24)), style="green")
     body.append(line)
 
     figures = Table.grid(padding=(0, 3, 0, 0))
-    columns = 4 if width >= 76 else 2
+    columns = next(count for least, count in _COLUMNS if width >= least)
     for _ in range(columns):
-        figures.add_column(no_wrap=True)
+        figures.add_column(no_wrap=True, overflow="ellipsis")
     evaluated = f"{_figure(n('evaluated'))} of {_figure(n('evaluating'))}"
     rows = [
         ("steps", _figure(n("steps"))),
@@ -154,13 +162,16 @@ def render(
         ("restarts", f"{restarts}"),
         ("memory", f"{memory / 1e9:.1f} GB" if memory else "–"),
     ]
-    cells = [Text.assemble((f"{name} ", "dim"), value) for name, value in rows]
+    cells = [Text.assemble((f"{label} ", "dim"), value) for label, value in rows]
     for start in range(0, len(cells), columns):
         figures.add_row(*cells[start : start + columns])
     body.append(figures)
     body += [
-        Text(f"• {event}", style="yellow", overflow="ellipsis", no_wrap=True) for event in list(events)[-4:]
+        Text(f"• {printable(event)}", style="yellow", overflow="ellipsis", no_wrap=True)
+        for event in list(events)[-4:]
     ]
+    if width < _FRAMED:
+        return Group(*body)
     return Panel(Group(*body), border_style="dim", padding=(0, 1))
 
 
@@ -223,7 +234,7 @@ class LinesView:
 
     def event(self, text: str) -> None:
         """Write it at once."""
-        self._write(f"{clock(time.monotonic() - self._started)}  {text}")
+        self._write(f"{clock(time.monotonic() - self._started)}  {printable(text)}")
 
     def close(self) -> None:
         """Nothing to close."""
