@@ -43,7 +43,7 @@ def load_manifest(
     Args:
         path: of the file; ``-`` reads standard input.
         overrides: ``path=value`` options, applied in order; the value is parsed as YAML, an empty one unsets.
-        task_check: called for each task once the rest is valid.
+        task_check: called for each task whose name and parameters are well-formed.
 
     Raises:
         ManifestError: the file cannot be read.
@@ -75,10 +75,11 @@ def parse_manifest(
     except ValidationError as error:
         reported = {problem.path for problem in wrong}
         wrong += [p for p in _invalid(source, problems_of(error)).problems if p.path not in reported]
+    if task_check is not None:
+        reported = {problem.path for problem in wrong}
+        wrong += [p for p in _task_problems(source, task_check) if p.path not in reported]
     if wrong:
         raise InvalidManifest(wrong)
-    if task_check is not None:
-        _check_tasks(source, manifest, task_check)
     return manifest
 
 
@@ -149,17 +150,28 @@ def _check_kind(source: Source) -> None:
         raise _invalid(source, wrong)
 
 
-def _check_tasks(source: Source, manifest: RunManifest, task_check: TaskCheck) -> None:
-    found: list[tuple[FieldPath, str]] = []
-    listed = isinstance(manifest.spec.task, list)
-    for index, task in enumerate(manifest.spec.tasks):
+def _task_problems(source: Source, task_check: TaskCheck) -> list[Problem]:
+    """What the check says of each task whose name and parameters are well-formed, whatever else is wrong."""
+    spec = source.data.get("spec")
+    written = spec.get("task") if isinstance(spec, dict) else None
+    path: FieldPath = ("spec", "task")
+    entries = (
+        [((*path, i), one) for i, one in enumerate(written)]
+        if isinstance(written, list)
+        else [(path, written)]
+    )
+    found: list[Problem] = []
+    for at, entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        named = {key: entry[key] for key in ("name", "params") if key in entry}
         try:
-            task_check(task)
+            task_check(TaskSpec.model_validate(named, by_alias=True, by_name=False))
+        except ValidationError:
+            continue
         except WebGymError as error:
-            path: FieldPath = ("spec", "task", index) if listed else ("spec", "task")
-            found.append(((*path, "name"), str(error)))
-    if found:
-        raise _invalid(source, found)
+            found.append(source.problem((*at, "name"), str(error)))
+    return found
 
 
 def _invalid(source: Source, found: Sequence[tuple[FieldPath, str]]) -> InvalidManifest:

@@ -93,6 +93,43 @@ def problem(text: str, *overrides: str) -> str:
             "  browser: {allowedSites: [x.org]}",
             "spec.browser.allowedSites: allowedSites counts with egress: TaskSites",
         ),
+        (
+            "  browser: {timezone: Mars/X}",
+            "timezone: there is no time zone 'Mars/X'; give an IANA name such as",
+        ),
+        ("  browser: {timezone: europe/viena}", "no time zone 'europe/viena'; did you mean Europe/Vienna?"),
+        ("  browser: {timezone: localtime}", "no time zone 'localtime'"),
+        ("  browser: {timezone: America}", "no time zone 'America'"),
+        (
+            "  browser: {locale: en_US}",
+            "locale: must be a language tag such as en, en-US, es-419 or zh-Hant-TW",
+        ),
+        ("  browser: {locale: en-USA}", "locale: must be a language tag"),
+        (
+            r'  browser: {executable: "a\0b"}',
+            r"executable: must be text on one line, without control characters",
+        ),
+        (
+            "  redis: {url: 'rediss://h', tls: {serverName: a b}}",
+            "serverName: must be a host name or an address",
+        ),
+        ("  redis: {url: 'rediss://h', tls: {secretName: A_b}}", "secretName: must be lower-case letters"),
+        (r"""  redis: {url: "unix:///a\x01b"}""", "url: must look like redis://host:6379/0"),
+        ("  workers: {image: My Image}", "image: must be a container image such as ghcr.io/owner/name:1.0"),
+        (
+            "  workers: {nodeSelector: {a b: c}}",
+            """nodeSelector["a b"]: must be a name such as app or""",
+        ),
+        ("  workers: {nodeSelector: {a: b c}}", "nodeSelector.a: must be letters, digits, hyphens, dots and"),
+        (
+            "  workers: {tolerations: [{key: x/y/z, operator: Exists}]}",
+            "tolerations[0].key: must be a name such",
+        ),
+        ("  workers: {tolerations: [{key: x, value: '-'}]}", "tolerations[0].value: must be letters, digits"),
+        (
+            r'  workers: {env: [{name: A, value: "a\0b"}]}',
+            "env[0].value: must be text without the character zero",
+        ),
         ("  stop: {}", "run.yaml:8: spec.stop: give steps or seconds"),
         (
             "  mode: Synchronous\n  workers:\n    replicas: 2",
@@ -235,6 +272,57 @@ def test_tasks_are_checked_by_who_knows_them() -> None:
     text = HEAD + "spec:\n  task:\n  - {name: ok}\n  - {name: bad}\n"
     with pytest.raises(InvalidManifest, match=r"^run.yaml:8: spec\.task\[1\]\.name: unknown task 'bad'$"):
         parse_manifest(text, name="run.yaml", task_check=check)
+
+
+def test_a_wrong_task_is_told_beside_everything_else() -> None:
+    def check(task: TaskSpec) -> None:
+        if task.name != "known":
+            raise TaskError(f"unknown task {task.name!r}")
+
+    text = (
+        HEAD + "spec:\n  task:\n  - {name: known, weight: -1}\n  - {name: typo, maxSteps: 0}\n  - {name: 3}\n"
+        "  - x\n  nope: 1\n"
+    )
+    with pytest.raises(InvalidManifest) as caught:
+        parse_manifest(text, ["seed=-1"], name="run.yaml", task_check=check)
+    assert [(p.where, p.path) for p in caught.value.problems] == [
+        ("run.yaml:7", "spec.task[0].weight"),
+        ("run.yaml:8", "spec.task[1].maxSteps"),
+        ("run.yaml:8", "spec.task[1].name"),
+        ("run.yaml:9", "spec.task[2].name"),
+        ("run.yaml:10", "spec.task[3]"),
+        ("run.yaml:11", "spec.nope"),
+        ("--set seed", "spec.seed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD + "    params: {a: " + "[" * 5000 + "]" * 5000 + "}\n",
+        GOOD + "    params: {a: " + "[\n " * 5000 + "]" * 5000 + "}\n",
+        GOOD + "    params: " + "{a: " * 5000 + "1" + "}" * 5000 + "\n",
+        GOOD + "    params:\n      a:\n        " + "- " * 5000 + "1\n",
+        GOOD + "    params:\n" + "".join(f"     {' ' * i}a:\n" for i in range(400)),
+    ],
+    ids=["flow", "lines", "maps", "blocks", "indented"],
+)
+def test_what_is_nested_too_deep_is_refused_in_a_moment(text: str) -> None:
+    started = time.monotonic()
+    assert "is nested deeper than 64 levels" in problem(text)
+    assert time.monotonic() - started < 8  # it took 12 s and more, and now takes less than one
+
+
+def test_too_many_values_are_refused_before_all_are_read() -> None:
+    started = time.monotonic()
+    assert "holds more than 20000 values" in problem(GOOD + "    params: {a: [" + "1," * 100_000 + "]}\n")
+    assert time.monotonic() - started < 20  # reading all of them takes several times as long
+
+
+def test_what_no_encoding_can_write_is_refused() -> None:
+    half = GOOD + "    params: {{{}}}\n"
+    assert "half of a surrogate pair" in problem(half.format(r'a: "\ud800"'))
+    assert "half of a surrogate pair" in problem(half.format(r'"\udfff": 1'))
 
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from webgym.errors import UsageError
-from webgym.spec import CpuSet, PasswordSource, Quantity, Redis, RunManifest, RunSpec, Stop, redact_urls
+from webgym.spec import (
+    Browser,
+    CpuSet,
+    PasswordSource,
+    Quantity,
+    Redis,
+    RunManifest,
+    RunSpec,
+    Stop,
+    Workers,
+    redact_urls,
+)
 from webgym.spec.base import SpecModel
 from webgym.spec.fields import Shape
 from webgym.spec.status import RunStatus
@@ -310,3 +322,40 @@ def test_what_a_server_adds_is_dropped() -> None:
 def test_stop_by_success_alone_is_no_limit() -> None:
     with pytest.raises(ValidationError, match="steps or seconds"):
         Stop(success=0.9)
+
+
+@pytest.mark.parametrize(
+    "zone", ["UTC", "Europe/Vienna", "America/Argentina/Ushuaia", "Etc/GMT+5", "EST5EDT"]
+)
+def test_time_zones_are_those_of_the_database(zone: str) -> None:
+    assert Browser(timezone=zone).timezone == zone
+
+
+def test_a_machine_without_time_zones_takes_them_on_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(key: str) -> None:
+        raise zoneinfo.ZoneInfoNotFoundError(key)
+
+    monkeypatch.setattr(zoneinfo, "ZoneInfo", missing)
+    monkeypatch.setattr("webgym.spec.browser._time_zones", frozenset)
+    assert Browser(timezone="Mars/X").timezone == "Mars/X"
+
+
+@pytest.mark.parametrize(
+    "tag", ["en", "en-US", "es-419", "zh-Hant-TW", "de-CH-1996", "sl-rozaj", "zh-yue", "yue-HK"]
+)
+def test_locales_of_every_shape(tag: str) -> None:
+    assert Browser(locale=tag).locale == tag
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "webgym",
+        "webgym:latest",
+        "ghcr.io/owner/web-gym:1.0.0-rc.1",
+        "localhost:5000/a__b/c",
+        "r.example.com/webgym@sha256:" + "0123456789abcdef" * 4,
+    ],
+)
+def test_images_of_every_shape(image: str) -> None:
+    assert Workers(image=image).image == image

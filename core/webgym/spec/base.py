@@ -18,6 +18,11 @@ from pydantic_core import PydanticCustomError
 __all__ = [
     "INT32_MAX",
     "INT64_MAX",
+    "LABEL_NAME",
+    "LABEL_VALUE",
+    "ONE_LINE",
+    "LabelName",
+    "LabelValue",
     "Labels",
     "Rule",
     "SpecModel",
@@ -39,10 +44,20 @@ def _integral(value: object) -> object:
 Whole = BeforeValidator(_integral)
 """Last annotation of a whole number, behind its bounds: takes ``5`` and ``1e6``, but neither ``true`` nor ``"5"``."""
 
-Text = Annotated[str, Field(min_length=1, max_length=1024)]
-"""A short text that is not empty."""
+ONE_LINE = r"^[^\x00-\x1f\x7f]+$"
+LABEL_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 
-Labels = Annotated[dict[str, Annotated[str, Field(max_length=253)]], Field(max_length=64)]
+Text = Annotated[str, Field(min_length=1, max_length=1024, pattern=ONE_LINE)]
+"""A short text that is not empty: a path, say, which no system takes with a zero in it."""
+
+LabelName = Annotated[str, Field(max_length=317, pattern=LABEL_NAME)]
+"""Name of a Kubernetes label, annotation or taint, with or without a prefix."""
+
+LabelValue = Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]
+"""Value of a Kubernetes label or taint."""
+
+Labels = Annotated[dict[LabelName, LabelValue], Field(max_length=64)]
 """A map of names to values, as Kubernetes labels and node selectors are."""
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
+import zoneinfo
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from webgym.spec.base import Rule, SpecModel, Text, Whole
 
-__all__ = ["Browser"]
+__all__ = ["LOCALE", "TIME_ZONE", "Browser"]
+
+LOCALE = r"^[a-z]{2,3}(-[a-z]{3})?(-[A-Za-z]{4})?(-([A-Za-z]{2}|[0-9]{3}))?(-([A-Za-z0-9]{5,8}|[0-9][A-Za-z0-9]{3}))*$"
+TIME_ZONE = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$"
 
 Site = Annotated[
     str,
@@ -18,6 +25,34 @@ Site = Annotated[
         pattern=r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
     ),
 ]
+
+_NO_ZONES = ("Factory", "localtime", "posix", "posixrules", "right")
+"""What lies in a time zone database besides zones."""
+
+
+@cache
+def _time_zones() -> frozenset[str]:
+    """All names that this machine knows; none where it has no time zone database."""
+    return frozenset(zoneinfo.available_timezones())
+
+
+def _time_zone(name: str) -> str:
+    try:
+        zoneinfo.ZoneInfo(name)
+        if name.partition("/")[0] not in _NO_ZONES:
+            return name
+        known = _time_zones()
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        known = _time_zones()
+    # A small image may have no database, while Chromium brings its own: then the name is taken on trust.
+    if name == "UTC" or not known:
+        return name
+    folded = {zone.lower(): zone for zone in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), folded, n=1)
+    mend = f"did you mean {folded[close[0]]}?" if close else "give an IANA name such as Europe/Vienna"
+    raise PydanticCustomError(
+        "time_zone", "there is no time zone {name}; {mend}", {"name": repr(name), "mend": mend}
+    )
 
 
 class Browser(SpecModel):
@@ -57,11 +92,9 @@ class Browser(SpecModel):
     TaskSites: only the sites that the tasks name, and `allowedSites`. Offline: nothing."""
     allowed_sites: Annotated[list[Site], Field(max_length=256)] = Field(default_factory=list)
     """Further host names for `egress: TaskSites`; `*.example.com` covers all names below example.com."""
-    locale: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$", max_length=35)] = "en-US"
+    locale: Annotated[str, Field(pattern=LOCALE, max_length=35)] = "en-US"
     """Language that browsers ask sites for, as a BCP 47 tag."""
-    timezone: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$", max_length=64)] = (
-        "UTC"
-    )
+    timezone: Annotated[str, Field(pattern=TIME_ZONE, max_length=64), AfterValidator(_time_zone)] = "UTC"
     """Time zone that pages see, by its IANA name, such as Europe/Vienna."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

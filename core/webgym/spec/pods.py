@@ -7,11 +7,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from webgym.spec.base import INT32_MAX, Labels, Rule, SpecModel, Text, Whole
+from webgym.spec.base import INT32_MAX, LabelName, Labels, LabelValue, Rule, SpecModel, Whole
 from webgym.spec.quantity import Quantity
 from webgym.spec.secrets import PlainText
 
-__all__ = ["EnvSource", "EnvVar", "KeyRef", "PodSettings", "Resources", "Toleration"]
+IMAGE = (
+    r"^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@[A-Za-z0-9+._-]+:[0-9a-fA-F]{32,128})?$"
+)
+
+__all__ = ["IMAGE", "EnvSource", "EnvVar", "KeyRef", "PodSettings", "Resources", "Toleration"]
 
 _SECRET_NAME = r"(^|.*_)(PASSWORD|PASSWD|SECRET|TOKEN|APIKEY|API_KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)$"
 
@@ -109,11 +114,11 @@ class Resources(SpecModel):
 class Toleration(SpecModel):
     """Lets pods onto nodes that carry a matching taint, as in a Kubernetes pod."""
 
-    key: Annotated[str, Field(min_length=1, max_length=316)] | None = None
+    key: LabelName | None = None
     """Key of the taint; left out, together with `operator: Exists`, it matches every taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
     """Equal compares `value`, Exists does not."""
-    value: Annotated[str, Field(max_length=63)] | None = None
+    value: LabelValue | None = None
     """Value of the taint, for Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; left out, it matches all effects."""
@@ -145,7 +150,7 @@ class Toleration(SpecModel):
 class PodSettings(SpecModel):
     """The pod around a program. `webgym run` uses `env` alone, having no pods."""
 
-    image: Text | None = None
+    image: Annotated[str, Field(min_length=1, max_length=1024, pattern=IMAGE)] | None = None
     """Container image, with tag or digest. Left out: the one that the operator was installed with."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
         default_factory=list,

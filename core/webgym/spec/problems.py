@@ -11,7 +11,13 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from webgym.errors import ManifestError
+from webgym.printable import printable
+from webgym.spec.base import LABEL_NAME, LABEL_VALUE, ONE_LINE
+from webgym.spec.browser import LOCALE, TIME_ZONE
 from webgym.spec.fields import FieldPath, near, suggest_key
+from webgym.spec.pods import IMAGE
+from webgym.spec.redis import HOST_NAME
+from webgym.spec.secrets import NO_ZERO
 
 __all__ = ["InvalidManifest", "Problem", "describe", "problems_of"]
 
@@ -20,6 +26,14 @@ _NOT_SHOWN = frozenset({"redis", "env", "params"})
 password."""
 
 _PATTERN_WORDS = {
+    ONE_LINE: "text on one line, without control characters",
+    NO_ZERO: "text without the character zero",
+    LABEL_NAME: "a name such as app or example.com/app, of letters, digits, hyphens, dots and underscores",
+    LABEL_VALUE: "letters, digits, hyphens, dots and underscores, with a letter or digit at either end",
+    IMAGE: "a container image such as ghcr.io/owner/name:1.0",
+    HOST_NAME: "a host name or an address",
+    LOCALE: "a language tag such as en, en-US, es-419 or zh-Hant-TW",
+    TIME_ZONE: "an IANA time zone such as Europe/Vienna",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "lower-case letters, digits and hyphens, no hyphen at either end",
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "lower-case letters, digits, hyphens and dots",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "letters, digits and underscores, no digit first",
@@ -42,7 +56,7 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.where, self.path, self.message) if part)
+        return printable(": ".join(part for part in (self.where, self.path, self.message) if part))
 
 
 def _line(problem: Problem) -> int:

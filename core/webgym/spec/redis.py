@@ -13,9 +13,10 @@ from webgym.spec.base import Rule, SpecModel, Text
 from webgym.spec.quantity import Quantity, QuantityBounds
 from webgym.spec.secrets import PasswordSource, has_url_credentials
 
-__all__ = ["Redis", "RedisTls"]
+__all__ = ["HOST_NAME", "Redis", "RedisTls"]
 
-_URL = r"^(rediss?://[^/?#@\s]+(/[0-9]{1,5})?|unix:///[^?#@\s]+)$"
+_URL = r"^(rediss?://[^/?#@\s\x00-\x1f\x7f]+(/[0-9]{1,5})?|unix:///[^?#@\s\x00-\x1f\x7f]+)$"
+HOST_NAME = r"^[A-Za-z0-9._:-]+$"
 
 
 def _redis_url(url: str) -> str:
@@ -51,10 +52,13 @@ class RedisTls(SpecModel):
     """PEM file of the client's certificate, for servers that ask for one."""
     key_file: Text | None = None
     """PEM file of the client's private key."""
-    secret_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    secret_name: (
+        Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+        | None
+    ) = None
     """Kubernetes Secret with ca.crt and, where needed, tls.crt and tls.key; the operator mounts it, and it
     takes the place of the files above."""
-    server_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    server_name: Annotated[str, Field(min_length=1, max_length=253, pattern=HOST_NAME)] | None = None
     """Name expected in the server's certificate, when it is not the host of the URL."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -84,7 +88,9 @@ class Redis(SpecModel):
     )
     """Address of a server of yours: `redis://host:6379/0`, `rediss://` for TLS, or `unix:///path`. Never
     with a password inside; see `passwordFrom`."""
-    username: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s:@]+$")] | None = None
+    username: (
+        Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s:@\x00-\x1f\x7f]+$")] | None
+    ) = None
     """ACL user to log in as. Left out: the default user."""
     password_from: PasswordSource | None = None
     """Where the password is read from. Left out: the server asks for none."""

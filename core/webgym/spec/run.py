@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from webgym.spec.base import INT32_MAX, Labels, Rule, SpecModel, Whole
+from webgym.spec.base import INT32_MAX, LabelName, Labels, Rule, SpecModel, Whole
 from webgym.spec.browser import Browser
 from webgym.spec.budget import Evaluation, Stop
 from webgym.spec.learner import Learner
@@ -177,9 +177,9 @@ class Metadata(SpecModel):
     """Kubernetes namespace. Left out: that of the caller."""
     labels: Labels = Field(default_factory=dict)
     """Labels to find the run by."""
-    annotations: Annotated[dict[str, Annotated[str, Field(max_length=262_144)]], Field(max_length=256)] = (
-        Field(default_factory=dict)
-    )
+    annotations: Annotated[
+        dict[LabelName, Annotated[str, Field(max_length=262_144)]], Field(max_length=256)
+    ] = Field(default_factory=dict)
     """Notes for tools and people."""
 
     @model_validator(mode="before")

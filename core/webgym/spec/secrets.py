@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from webgym.errors import UsageError
 from webgym.spec.base import Rule, SpecModel, Text
 
-__all__ = ["PasswordSource", "PlainText", "SecretKeyRef", "has_url_credentials", "redact_urls"]
+__all__ = ["NO_ZERO", "PasswordSource", "PlainText", "SecretKeyRef", "has_url_credentials", "redact_urls"]
 
 REDIS_PASSWORD_VARIABLE = "WEBGYM_REDIS_PASSWORD"
 """Where the operator puts the password of a `secretKeyRef`, and where a local run looks for it."""
@@ -41,8 +41,11 @@ def _no_url_credentials(text: str) -> str:
     return text
 
 
-PlainText = Annotated[str, Field(max_length=8192), AfterValidator(_no_url_credentials)]
-"""A text that is written out as it is, and so may not hold the password of a URL."""
+NO_ZERO = r"^[^\x00]*$"
+
+PlainText = Annotated[str, Field(max_length=8192, pattern=NO_ZERO), AfterValidator(_no_url_credentials)]
+"""A text that is written out as it is, and so may not hold the password of a URL; nor a zero character, which no
+environment can pass on."""
 
 
 class SecretKeyRef(SpecModel):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -27,6 +28,8 @@ MOST_BYTES = 256 * 1024
 _MOST_VALUES = 20_000
 """Most values after aliases are expanded: a few hundred bytes of nested aliases can stand for billions."""
 _DEEPEST = 64
+
+_TOO_DEEP = f"is nested deeper than {_DEEPEST} levels, or an alias holds itself"
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -95,8 +98,32 @@ def parse_value(text: str, option: str) -> Any:
     return value
 
 
+class _TooLarge(Exception):
+    """Found while nodes are composed, before the rest of them costs more time."""
+
+
+class _BoundedComposer(Composer):
+    """Composes no more nodes, and none deeper, than a manifest can hold."""
+
+    _depth = 0
+    _count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._depth += 1
+        self._count += 1
+        # A key is a node as well as its value, and `_Builder` says more exactly what is too much.
+        if self._count > 2 * _MOST_VALUES:
+            raise _TooLarge(f"holds more than {_MOST_VALUES} values")
+        if self._depth > _DEEPEST + 2:
+            raise _TooLarge(_TOO_DEEP)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
 def _compose(text: str, name: str) -> Node | None:
     yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _BoundedComposer
     try:
         node: Node | None = yaml.compose(text)
     except MarkedYAMLError as error:
@@ -108,8 +135,10 @@ def _compose(text: str, name: str) -> Node | None:
             what = " ".join(str(error.problem or error.context or "cannot be parsed").split())
             message = f"is not YAML: {what}"
         raise InvalidManifest([Problem(where, "", message)]) from error
+    except _TooLarge as error:
+        raise InvalidManifest([Problem(name, "", str(error))]) from error
     except RecursionError as error:
-        raise InvalidManifest([Problem(name, "", f"is nested deeper than {_DEEPEST} levels")]) from error
+        raise InvalidManifest([Problem(name, "", _TOO_DEEP)]) from error
     except (YAMLError, ValueError) as error:
         what = " ".join(str(error).split())[:120]
         raise InvalidManifest([Problem(name, "", f"is not YAML: {what}")]) from error
@@ -127,7 +156,7 @@ class _Builder:
         self._count += 1
         if self._count > _MOST_VALUES or len(path) > _DEEPEST:
             what = (
-                f"is nested deeper than {_DEEPEST} levels, or an alias holds itself"
+                _TOO_DEEP
                 if len(path) > _DEEPEST
                 else f"holds more than {_MOST_VALUES} values once its aliases are expanded"
             )
@@ -168,6 +197,9 @@ class _Builder:
             if str(key_node.tag) not in (_TAG + "str", _TAG + "timestamp"):
                 self._problem(key_node, path, f"the key {key[:40]!r} is not a text; put it in quotes")
                 continue
+            if not _encodable(key):
+                self._problem(key_node, path, f"the key {key[:40]!r} holds half of a surrogate pair")
+                continue
             inner = (*path, key)
             if key in written:
                 self._problem(key_node, inner, f"is given twice, on line {written[key]} too; keep one")
@@ -185,6 +217,9 @@ class _Builder:
 
     def _scalar(self, node: Node, path: FieldPath) -> Any:
         tag, text = str(node.tag), node.value
+        if not _encodable(text):
+            self._problem(node, path, "holds half of a surrogate pair, which is no character")
+            return ""
         if tag in (_TAG + "str", _TAG + "timestamp", _TAG + "merge", _TAG + "value"):
             return text  # kubectl reads a timestamp as a text, too
         if tag == _TAG + "null":
@@ -221,3 +256,8 @@ class _Builder:
             self._problem(node, path, "the number does not fit into 64 bits")
             return 0
         return number
+
+
+def _encodable(text: str) -> bool:
+    r"""Whether the text can be written out: YAML's ``"\ud800"`` alone cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
