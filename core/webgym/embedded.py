@@ -1,9 +1,9 @@
 """A Valkey or Redis server of our own, for runs that name none.
 
 It listens on a Unix socket in a folder that only this user may enter, and on no network port. It is our
-child: on Linux the kernel ends it when its parent ends, however that happens. The folder holds
-a file whose lock ends with the last of parent and server, so that a later start can tell leftovers and
-remove them.
+child: on Linux the kernel ends it when its parent ends, however that happens; a small shell that outlives the
+parent then removes the folder. Should all of them be killed, the folder holds a file whose lock ends with the
+last of parent and server, so that a later start can tell leftovers and remove them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,18 @@ _SOCKET = "redis.sock"
 _LOCK = "lock"
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final zero.
 _LONGEST_SOCKET_PATH = 103
+
+# $1 is the folder. The kernel closes our stdin when the parent ends, which is all we wait for. The server, killed at
+# the same moment, may still be writing, hence a few rounds.
+_JANITOR = """
+trap '' INT TERM HUP
+while read -r _; do :; done
+for round in 1 2 3 4 5 6 7 8 9 10; do
+  [ -e "$1" ] || exit 0
+  rm -rf -- "$1" 2>/dev/null
+  sleep 0.1
+done
+"""
 
 
 def find_server() -> Path:
@@ -93,6 +105,7 @@ class EmbeddedBroker:
         self._start_seconds = start_seconds
         self._folder: Path | None = None
         self._lock: int | None = None
+        self._janitor: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -143,6 +156,8 @@ class EmbeddedBroker:
             _sweep()
             self._folder, self._lock = _private_folder()
         try:
+            if self._janitor is None:
+                self._janitor = _janitor(self._folder)
             self._spawn(server)
             self._wait_until_ready()
         except BaseException:
@@ -166,6 +181,9 @@ class EmbeddedBroker:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        janitor, self._janitor = self._janitor, None
+        if janitor is not None:
+            janitor.communicate()  # ends its stdin; it finds nothing to remove
 
     def __enter__(self) -> EmbeddedBroker:
         return self.start()
@@ -249,6 +267,21 @@ class EmbeddedBroker:
                 if text := line.partition(" # ")[2] or line.partition(" * ")[2] or line.strip():
                     return f": {text[:200]}"
         return ""
+
+
+def _janitor(folder: Path) -> subprocess.Popen[bytes]:
+    """A shell that removes the folder when this process is gone, or closes the shell's stdin."""
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _JANITOR, "webgym-janitor", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise BrokerError(f"the embedded Redis cannot be started: /bin/sh: {e.strerror}") from e
 
 
 def _private_folder() -> tuple[Path, int]:

@@ -40,8 +40,10 @@ def test_it_listens_on_a_private_socket_and_on_no_port(broker: EmbeddedBroker) -
 def test_stopping_leaves_nothing() -> None:
     broker = EmbeddedBroker().start()
     pid, folder = broker.pid, broker.socket.parent
+    (janitor,) = [child for child in psutil.Process().children() if str(folder) in child.cmdline()]
     broker.stop()
     assert not folder.exists()
+    assert not janitor.is_running()
     assert not psutil.pid_exists(pid)
     assert not broker.died
     broker.stop()
@@ -64,15 +66,34 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child's life to its parent's")
-def test_it_dies_with_a_parent_that_is_killed_and_the_next_one_cleans_up(
+def test_a_parent_that_is_killed_leaves_neither_server_nor_folder(
     monkeypatch: pytest.MonkeyPatch, short_folder: str
 ) -> None:
     # A folder of our own: whoever else starts a server on this machine would clean up the common one.
+    monkeypatch.setenv("TMPDIR", short_folder)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid, _ = parent.stdout.readline().decode().split()
+    parent.kill()
+    parent.communicate()
+    wait_until(lambda: not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == "zombie")
+    wait_until(lambda: not os.listdir(short_folder))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child's life to its parent's")
+def test_where_everything_was_killed_the_next_one_cleans_up(
+    monkeypatch: pytest.MonkeyPatch, short_folder: str
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", short_folder)
     monkeypatch.setenv("TMPDIR", short_folder)
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
     assert parent.stdout is not None
     pid, socket = parent.stdout.readline().decode().split()
+    everything = psutil.Process(parent.pid).children()
+    assert len(everything) == 2
+    for child in everything:
+        if child.pid != int(pid):
+            child.kill()
     parent.kill()
     parent.communicate()
     wait_until(lambda: not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == "zombie")
