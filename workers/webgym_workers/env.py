@@ -10,8 +10,8 @@ the same trajectory wherever the page itself allows it.
 from __future__ import annotations
 
 import io
+import weakref
 from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack
 from typing import Any, ClassVar, TypeVar, cast
 
 import gymnasium
@@ -28,6 +28,7 @@ from webgym_workers.episode import Episode
 from webgym_workers.loop_thread import LoopThread
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
+from webgym_workers.tenant import Tenant
 
 __all__ = [
     "ActionArray",
@@ -102,7 +103,7 @@ def describe(episode: Episode, *, success: bool, invalid: str | None, settled: b
 class WebEnv(gymnasium.Env[Observation, ActionArray]):
     """One task in one browser of its own.
 
-    The browser is started by the first :meth:`reset` and ended by :meth:`close`.
+    The browser is started by the first :meth:`reset` and ended by :meth:`close`, or else with the environment itself.
 
     Args:
         task: a task's name, or ``module:Class``.
@@ -146,8 +147,7 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         self._settle_budget = settle_budget
         self._loop: LoopThread | None = None
         self._pool: BrowserPool | None = None
-        self._seat: Seat | None = None
-        self._held = AsyncExitStack()
+        self._tenant: Tenant | None = None
         self._episode: Episode | None = None
         self._running = False
 
@@ -225,10 +225,11 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         loop, self._loop, self._running = self._loop, None, False
         if loop is None:
             return
+        self._forgotten.detach()
         try:
-            loop.call(self._close())
-        finally:
             loop.close()
+        finally:
+            self._episode = self._tenant = self._pool = None
 
     async def _reset(self, page_seed: int) -> Observation:
         episode = await self._hold()
@@ -243,33 +244,25 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
 
     async def _hold(self) -> Episode:
         """Borrow the browser until something breaks."""
-        if self._pool is None:
-            self._pool = await BrowserPool(self._options, 1).__aenter__()
-            self._seat = Seat(self._pool, 0, self.schema, self._settle_budget)
-        if self._episode is None:
-            assert self._seat is not None
-            self._episode = await self._held.enter_async_context(self._seat.episode(self.task, self._params))
+        if self._tenant is None:
+            assert self._loop is not None
+            self._pool = await self._loop.enter(BrowserPool(self._options, 1))
+            seat = Seat(self._pool, 0, self.schema, self._settle_budget)
+            self._tenant = await self._loop.enter(Tenant(seat))
+        self._episode = await self._tenant.take(self.task, self._params)
         return self._episode
 
     async def _give_back(self, fault: BrowserFault) -> None:
         """Let the pool replace what broke."""
         self._episode = None
-        held, self._held = self._held, AsyncExitStack()
-        try:
-            await held.__aexit__(type(fault), fault, fault.__traceback__)
-        except BrowserFault:
-            return  # the pool hands the fault on; it has been told to the caller already
-
-    async def _close(self) -> None:
-        self._episode = None
-        await self._held.aclose()
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        if self._tenant is not None:
+            await self._tenant.give_back(fault)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             self._loop = LoopThread("browser")
+            self._forgotten = weakref.finalize(self, self._loop.abandon)
+            self._forgotten.atexit = False  # the loop has its own way to end with Python
         return self._loop.call(work)
 
 

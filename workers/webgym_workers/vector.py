@@ -8,6 +8,7 @@ vector interface on top, which waits for all.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -26,10 +27,10 @@ from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.env import action_space, default_options, describe, observation_space, to_action
-from webgym_workers.episode import Episode
 from webgym_workers.loop_thread import LoopThread
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
+from webgym_workers.tenant import Tenant
 
 __all__ = ["Received", "SlotState", "WebVectorEnv"]
 
@@ -129,7 +130,7 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         self._results: Queue[_Result] = Queue()
         self._loop: LoopThread | None = None
         self._pool: BrowserPool | None = None
-        self._slots: list[_Slot] = []
+        self._tenants: list[Tenant] = []
 
     # --- each at its own pace -------------------------------------------------------------------------------------
 
@@ -239,13 +240,9 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End all browsers and the thread that drives them."""
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        try:
-            if self._pool is not None:
-                loop.call(self._pool.close())
-        finally:
+        loop, self._loop, self._pool = self._loop, None, None
+        if loop is not None:
+            self._forgotten.detach()
             loop.close()
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -277,6 +274,8 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
     def _submit(self, env_id: int, work: Coroutine[Any, Any, _Result]) -> None:
         if self._loop is None:
             self._loop = LoopThread("browsers")
+            self._forgotten = weakref.finalize(self, self._loop.abandon)
+            self._forgotten.atexit = False  # the loop has its own way to end with Python
             self._loop.call(self._open())
         self._states[env_id] = SlotState.BUSY
         self._loop.submit(work).add_done_callback(self._deliver)
@@ -287,30 +286,32 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
             self._results.put(future.result())
 
     async def _open(self) -> None:
-        self._pool = await BrowserPool(self._options, self.num_envs).__aenter__()
-        self._slots = [_Slot(Seat(self._pool, i, self.schema, self._settle_budget)) for i in self._all]
+        assert self._loop is not None
+        self._pool = await self._loop.enter(BrowserPool(self._options, self.num_envs))
+        seats = [Seat(self._pool, i, self.schema, self._settle_budget) for i in self._all]
+        self._tenants = [await self._loop.enter(Tenant(seat)) for seat in seats]
 
     async def _reset_one(self, i: int, page_seed: int) -> _Result:
         try:
             async with asyncio.timeout(self._deadline):
                 for attempt in range(2):
                     try:
-                        episode = await self._slots[i].take(self.task, self._params)
+                        episode = await self._tenants[i].take(self.task, self._params)
                         view = await episode.reset(page_seed, self._max_steps)
                         break
                     except BrowserFault as fault:
                         # A browser that died between two episodes is nobody's fault: once more, with a new one.
-                        await self._slots[i].give_back(fault)
+                        await self._tenants[i].give_back(fault)
                         if attempt:
                             raise
         except Exception as error:
-            await self._slots[i].give_back(error)
+            await self._tenants[i].give_back(error)
             return _Result(i, self.schema.empty(), error=error)
         info = describe(episode, success=False, invalid=None, settled=True)
         return _Result(i, view.observation, info=info)
 
     async def _step_one(self, i: int, action: Action) -> _Result:
-        episode = self._slots[i].episode
+        episode = self._tenants[i].episode
         assert episode is not None
         try:
             async with asyncio.timeout(self._deadline):
@@ -318,39 +319,13 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
         except (BrowserFault, TimeoutError) as fault:
             info = describe(episode, success=False, invalid=None, settled=False)
             info["fault"] = f"{type(fault).__name__}: {fault}"
-            await self._slots[i].give_back(fault)
+            await self._tenants[i].give_back(fault)
             return _Result(i, episode.view.observation, truncated=True, info=info)
         except Exception as error:
-            await self._slots[i].give_back(error)
+            await self._tenants[i].give_back(error)
             return _Result(i, episode.view.observation, error=error)
         info = describe(episode, success=step.success, invalid=step.invalid, settled=step.settled)
         return _Result(i, step.view.observation, step.reward, step.terminated, step.truncated, info)
-
-
-class _Slot:
-    """A seat with its browser borrowed until something breaks."""
-
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
-        self._held: Any = None
-        self.episode: Episode | None = None
-
-    async def take(self, task: str, params: Mapping[str, Any]) -> Episode:
-        if self.episode is None:
-            held = self._seat.episode(task, params)
-            self.episode = await held.__aenter__()
-            self._held = held
-        return self.episode
-
-    async def give_back(self, fault: BaseException) -> None:
-        """Let the pool replace what broke."""
-        held, self._held, self.episode = self._held, None, None
-        if held is not None:
-            broken = fault if isinstance(fault, BrowserFault) else BrowserFault(str(fault))
-            try:
-                await held.__aexit__(type(broken), broken, None)
-            except BrowserFault:
-                return  # the pool hands the fault on; it goes into the step's info
 
 
 def _gather(results: list[_Result]) -> Received:
