@@ -172,7 +172,10 @@ async def test_parameters_of_another_schema_are_refused_by_name(
         worker.publish(2, other.hash)
         await until(lambda: other.hash in caplog.text)
         assert SCHEMA.hash in caplog.text
-        # What it has is still good.
+        # It stays refused, which is told once; what it has is still good.
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.q_values(1, observation(1), version=2), 1.5)
+        assert caplog.text.count(other.hash) == 1
         assert (await client.q_values(0, observation(1)))[1] == 1
         worker.publish(3)
         async with asyncio.timeout(10):

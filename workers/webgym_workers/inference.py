@@ -59,6 +59,7 @@ class ParameterFeed(threading.Thread):
         self._newest: Parameters | None = None
         self._wanted: set[int] = set()
         self._pinned: OrderedDict[int, Parameters | None] = OrderedDict()
+        self._refused: set[int] = set()
         self._stopping = threading.Event()
 
     def newest(self) -> Parameters | None:
@@ -82,16 +83,28 @@ class ParameterFeed(threading.Thread):
             try:
                 self._fetch_pinned()
                 known = self._newest.version if self._newest else 0
-                if self._store.wait_newer(known, _PINNED_PATIENCE) != known:
-                    self._fetch_newest()
+                newest = self._store.wait_newer(known, _PINNED_PATIENCE)
+                if newest != known:
+                    self._fetch_newest(newest)
             except MissingParameters:
                 continue  # trimmed between the look and the fetch: there is a newer one
-            except (BrokerError, ProtocolError) as error:
+            except BrokerError as error:
                 logger.warning("parameters: %s", error)
                 self._stopping.wait(_RETRY_SECONDS)
 
-    def _fetch_newest(self) -> None:
-        fetched = self._store.fetch(None, self._schema_hash)
+    def _refuse(self, version: int, error: ProtocolError) -> None:
+        """Tell once of a version that cannot be used; it may stay for long, and be asked for all the while."""
+        if version not in self._refused:
+            self._refused.add(version)
+            logger.warning("parameters: %s", error)
+        self._stopping.wait(_RETRY_SECONDS)
+
+    def _fetch_newest(self, version: int) -> None:
+        try:
+            fetched = self._store.fetch(version, self._schema_hash)
+        except ProtocolError as error:
+            self._refuse(version, error)
+            return
         with self._lock:
             self._newest = fetched
         self._wake()
@@ -104,6 +117,9 @@ class ParameterFeed(threading.Thread):
                 fetched: Parameters | None = self._store.fetch(version, self._schema_hash)
             except MissingParameters:
                 fetched = None
+            except ProtocolError as error:
+                self._refuse(version, error)
+                continue
             with self._lock:
                 self._wanted.discard(version)
                 self._pinned[version] = fetched
