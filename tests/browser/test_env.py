@@ -329,25 +329,100 @@ def test_close_leaves_nothing_and_may_be_repeated() -> None:
     assert shared_memory_left(memory) == set()
 
 
-def test_a_program_that_forgets_to_close_leaves_nothing(tmp_path: Path) -> None:
-    program = (
-        "import gymnasium, webgym_workers\n"
-        "env = gymnasium.make('webgym/miniwob.click-test-v1')\n"
-        "env.reset(seed=0)\n"
-        "browser = env.unwrapped._pool[0].process\n"
-        "print(browser.pid, browser.profile)\n"
+PROBES = """
+from webgym_workers.tasks import Outcome, Task
+
+
+class Shop(Task):
+    probe = "({paid: shop.paid})"
+
+    def start_page(self, seed):
+        return "data:text/html,<button>a</button>"
+
+    def judge(self, probe):
+        return Outcome(done=probe["paid"])
+
+
+class Typo(Shop):
+    probe = "({paid: "
+"""
+
+
+def test_a_probe_that_fails_is_told_with_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "probes_that_fail.py").write_text(PROBES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, said in (
+        (
+            "Shop",
+            r"^Shop\.probe threw ReferenceError: shop is not defined in the page, and Shop\.judge\(None\) ",
+        ),
+        ("Typo", r"^Typo\.probe is no JavaScript expression: SyntaxError: "),
+    ):
+        env = WebEnv(f"probes_that_fail:{name}")
+        with contextlib.closing(env), pytest.raises(TaskError, match=said):
+            env.reset(seed=0)
+
+
+FORGETFUL = """
+import gc, sys, threading, time
+from webgym_workers.env import WebEnv
+from webgym_workers.vector import WebVectorEnv
+kind, end = sys.argv[1:]
+env = WebEnv("miniwob.click-test") if kind == "one" else WebVectorEnv("miniwob.click-test", 2)
+env.reset(seed=0)
+if kind == "vector":
+    env.send(env.action_space.sample() * 0, [0, 1])
+for index in range(env._pool.count):
+    browser = env._pool[index].process
+    print(browser.pid, browser.profile, flush=True)
+if end == "interrupt":
+    raise KeyboardInterrupt
+if end == "garbage":
+    env.itself = env
+    del env, browser
+    deadline = time.monotonic() + 30
+    while any("browser" in thread.name for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        gc.collect()  # what still runs holds the environment
+        time.sleep(0.01)
+    print("gone", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [("one", "end"), ("one", "garbage"), ("vector", "interrupt"), ("vector", "garbage")],
+)
+def test_a_program_that_forgets_to_close_leaves_nothing_and_hears_nothing(
+    tmp_path: Path, kind: str, end: str
+) -> None:
+    memory = shared_memory_left()
+    program = subprocess.Popen(
+        [sys.executable, "-c", FORGETFUL, kind, end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "Traceback" not in ended.stderr
-    pid, profile = ended.stdout.split()
-    _, alive = psutil.wait_procs(
-        [psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=10
-    )
-    assert alive == []
-    assert not Path(profile).exists()
+    assert program.stdout is not None
+    started = [program.stdout.readline().split() for _ in range(1 if kind == "one" else 2)]
+    if end == "garbage":
+        # What nobody holds any more goes while the program runs.
+        assert program.stdout.readline() == "gone\n"
+        assert not any(psutil.pid_exists(int(pid)) for pid, _ in started)
+    _, told = program.communicate(timeout=60)
+    if end == "interrupt":
+        assert told.splitlines()[-1] == "KeyboardInterrupt"
+    else:
+        assert told == ""
+        assert program.returncode == 0
+    assert not any(psutil.pid_exists(int(pid)) for pid, _ in started)
+    assert not any(Path(profile).exists() for _, profile in started)
+    assert shared_memory_left(memory) == set()
 
 
 def test_random_actions_are_possible_ones_and_seeded() -> None:

@@ -54,6 +54,7 @@ class PlayedPage:
         self.shown: Any = page_of(node(1, "button", "Ok", BUTTON), node(2, "input", "", FIELD))
         self.probe: Json = None
         self.dealt: Json = None
+        self.threw: Json = None
         self.settled = True
         self.session = self
 
@@ -73,7 +74,7 @@ class PlayedPage:
         return self.dealt
 
     async def evaluate_settled(self, expression: str, budget: float) -> Read:
-        return Read({"probe": self.probe, "page": self.shown}, self.settled)
+        return Read({"probe": self.probe, "threw": self.threw, "page": self.shown}, self.settled)
 
     async def click(self, x: float, y: float, count: int) -> None:
         self.log.append(("click", x, y, count))
@@ -298,6 +299,20 @@ async def test_what_the_tasks_own_code_does_wrong_is_one_line(
     assert len(str(caught.value).splitlines()) == 1
     for word in words:
         assert word in str(caught.value)
+
+
+async def test_what_a_probe_threw_is_told_where_the_task_cannot_do_without(page: PlayedPage) -> None:
+    page.threw = "ReferenceError: shop is not \x1b[1mdefined\n    at here"
+    view = await episode(page).reset(5)  # this one takes None
+    assert len(view.nodes) == 2
+    task = type("Broken", (Shop,), {"judge": lambda self, probe: Outcome(probe["paid"])})()
+    with pytest.raises(TaskError) as caught:
+        await episode(page, task).reset(5)
+    said = str(caught.value)
+    assert said.startswith(
+        r"Broken.probe threw ReferenceError: shop is not \x1b[1mdefined in the page, and Broken.judge(None)"
+    )
+    assert "raised TypeError" in said
 
 
 def test_scripts_for_each_document() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from webgym.errors import ProtocolError, TaskError
+from webgym.printable import one_line
 from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
 from webgym_workers.actions import is_valid, perform
 from webgym_workers.browser.faults import JavaScriptError
@@ -75,9 +76,11 @@ class Episode:
         self._schema = schema
         self._budget = settle_budget
         self._navigation_timeout = navigation_timeout
+        # Whoever throws may throw anything, even what cannot be turned into a text.
         self._read = (
-            f"(() => {{ let probe = null; try {{ probe = ({task.probe}); }} catch {{}}"
-            f" return {{probe, page: {observe_expression(task.exclude)}"
+            f"(() => {{ let probe = null, threw; try {{ probe = ({task.probe}); }}"
+            " catch (e) { threw = 'an exception'; try { threw = `${e}`.slice(0, 300); } catch {} }"
+            f" return {{probe, threw, page: {observe_expression(task.exclude)}"
         )
         self._loaded: str | None = None
         self._memory = EpisodeMemory(task.max_steps)
@@ -158,14 +161,28 @@ class Episode:
     async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
         # The frame is marked in the same breath as the page is read, so it shows what was read.
         mark = self.frames.mark() if self.frames else "null"
-        read = await self.page.evaluate_settled(f"{self._read}, mark: {mark}}}; }})()", self._budget)
+        try:
+            read = await self.page.evaluate_settled(f"{self._read}, mark: {mark}}}; }})()", self._budget)
+        except JavaScriptError as error:
+            if str(error).startswith("SyntaxError"):
+                await self._check_probe()
+            raise
         answer = read.value if isinstance(read.value, dict) else {}
         try:
             snapshot = PageSnapshot.parse(answer.get("page"))
         except ProtocolError as error:
             # A page that meddles with our script costs its episode, not the process that holds other browsers, too.
             raise JavaScriptError(str(error)) from error
-        outcome = self._ask("judge", self.task.judge, answer.get("probe"), Outcome)
+        try:
+            outcome = self._ask("judge", self.task.judge, answer.get("probe"), Outcome)
+        except TaskError as error:
+            threw = answer.get("threw")
+            if not isinstance(threw, str):
+                raise
+            said = one_line(threw.partition("\n")[0])
+            raise TaskError(
+                f"{type(self.task).__name__}.probe threw {said} in the page, and {error}"
+            ) from error
         memory = self._memory
         memory.unsettled = not read.settled
         url = snapshot.url.partition("#")[0]
@@ -176,6 +193,18 @@ class Episode:
         if self.frames is not None:
             view.observation["frame"] = await self.frames.take(answer.get("mark"))
         return view, outcome
+
+    async def _check_probe(self) -> None:
+        """See that the probe compiles; it is not run, so no page has a say in it.
+
+        Raises:
+            TaskError: it does not.
+        """
+        try:
+            await self.page.evaluate(f"(() => ({self.task.probe})) && null")
+        except JavaScriptError as error:
+            name = type(self.task).__name__
+            raise TaskError(f"{name}.probe is no JavaScript expression: {one_line(str(error))}") from error
 
     async def _load(self, start: str) -> None:
         """The start page, as a browser would show it that was never there."""

@@ -66,7 +66,8 @@ class Task(ABC):
     """CSS selector of elements that the agent must not see (a scoreboard, the printed instruction)."""
     probe: ClassVar[str] = "null"
     """JavaScript expression, evaluated after each step in the same round trip; its JSON goes to :meth:`judge`, or None
-    where it throws (the agent has left for a page that knows nothing of it)."""
+    where it throws (the agent has left for a page that knows nothing of it); what it threw is told where :meth:`judge`
+    cannot do with None."""
     resets_in_page: bool = False
     """Whether :meth:`setup` deals an episode also on a page that was played on. Otherwise the page is loaded anew for
     each episode, its cookies and storage cleared."""
