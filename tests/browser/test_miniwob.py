@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
 import pytest_asyncio
+from PIL import Image
 from playing import SCHEMA
 
 from webgym.schema import Action, ActionKind, Observation
@@ -165,6 +167,18 @@ async def test_right_and_wrong_clicks(page: Page) -> None:
         node = next(i for i, n in enumerate(view.nodes) if n.text == wanted)
         step = await episode.step(Action(ActionKind.CLICK, node))
         assert (step.terminated, step.reward, step.success) == (True, reward, reward > 0)
+
+
+async def test_the_end_of_an_episode_is_there_to_be_seen_and_cannot_be_clicked(page: Page) -> None:
+    episode = episode_of(page, "click-button")
+    await episode.reset(3)
+    await page.evaluate("core.endEpisode(1)")
+    covered = (
+        "document.elementFromPoint(60, 100) === core.cover_div && getComputedStyle(core.cover_div).opacity"
+    )
+    assert await page.evaluate(covered) == "0"
+    picture = np.asarray(Image.open(io.BytesIO(await page.screenshot())).convert("L"))
+    assert picture[60:200, 5:155].mean() > 200  # a white page with buttons; the cover is black
 
 
 async def test_the_pages_own_clock_is_off(page: Page) -> None:

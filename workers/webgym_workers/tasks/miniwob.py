@@ -40,6 +40,8 @@ _DEAL = """
     if (e.jscolor) { e.jscolor.hide(); e.jscolor.fromString(e.value); }
   }
   for (const e of document.querySelectorAll('.ui-helper-hidden-accessible')) e.replaceChildren();
+  // The page covers itself when an episode ends. Seen through, pictures of the end show what the last action did.
+  if (core.cover_div) core.cover_div.style.opacity = '0';
   Math.seedrandom(String(%(seed)s));
   core.startEpisodeReal();
   const query = document.getElementById('query');
