@@ -115,7 +115,7 @@ def _main(arguments: list[str]) -> int:
     if called is not None and called not in commands:
         close = difflib.get_close_matches(called, list(commands), n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(commands)}"
-        raise UsageError(f"there is no command {called}; {hint}")
+        raise UsageError(f"there is no command {called or repr(called)}; {hint}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     missing: dict[str, ImportError] = {}
     for name, entry in commands.items():

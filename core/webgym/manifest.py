@@ -49,7 +49,7 @@ def load_manifest(
         ManifestError: the file cannot be read.
         InvalidManifest: what it holds is wrong; `problems` lists everything found.
     """
-    name = "standard input" if str(path) == "-" else str(path)
+    name = "standard input" if str(path) == "-" else str(path) or "''"
     return parse_manifest(_read(path, name), overrides, name=name, task_check=task_check)
 
 

@@ -1,6 +1,6 @@
 """The standard streams of a command: what cannot be written to stdout is an error, to stderr it is not.
 
-A stream that the caller closed is opened again on a file that refuses (stdout) or swallows (stderr) everything.
+A stream that the caller closed is opened again on a file that refuses (stdin, stdout) or swallows (stderr) everything.
 Otherwise the next file or socket that is opened would get its number, and be written to by ``print``.
 """
 
@@ -58,11 +58,13 @@ class _Stderr(_Descriptor):
 
 
 def guard_streams() -> None:
-    """Make ``sys.stdout`` and ``sys.stderr`` behave as this module says; those that a program has replaced stay."""
+    """Make the streams of :mod:`sys` behave as this module says; those that a program has replaced stay."""
     # In this order: each takes the lowest number that is free.
-    _reopen(0, os.O_RDONLY)
+    _reopen(0, os.O_WRONLY)
     _reopen(1, os.O_RDONLY)
     _reopen(2, os.O_WRONLY)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
     if sys.stdout is sys.__stdout__:
         sys.stdout = _stream(_Stdout(1), sys.stdout)
     if sys.stderr is sys.__stderr__:

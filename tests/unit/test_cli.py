@@ -241,6 +241,7 @@ def test_an_error_is_told_although_its_output_is_lost(tmp_path: Path) -> None:
 
 def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(GOOD)
+    assert webgym("validate -", "<&-") == (2, "standard input: cannot be read: Bad file descriptor\n")
     # Read with the lowest free number, which printing would then write to.
     assert webgym(f"validate {tmp_path}/run.yaml", "<&- >&-")[0] == 1
     assert (tmp_path / "run.yaml").read_text() == GOOD

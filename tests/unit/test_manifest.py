@@ -53,6 +53,7 @@ def problem(text: str, *overrides: str) -> str:
         ("  seed: '1'", "run.yaml:8: spec.seed: expected a whole number, not '1'"),
         ("  seed: -1", "run.yaml:8: spec.seed: must be at least 0, not -1"),
         ("  seed: 99999999999999999999", "run.yaml:8: spec.seed: the number does not fit into 64 bits"),
+        ("  seed: " + "9" * 5000, "run.yaml:8: spec.seed: the number does not fit into 64 bits"),
         ("  seed: 010", "run.yaml:8: spec.seed: a number with leading zeros is ambiguous"),
         ("  suspend: 1", "run.yaml:8: spec.suspend: expected true or false, not 1"),
         ("  suspend: yes", "run.yaml:8: spec.suspend: expected true or false, not 'yes'"),
@@ -241,6 +242,8 @@ def test_texts_that_look_like_dates_stay_texts() -> None:
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"none\.yaml: there is no such file"):
         load_manifest(tmp_path / "none.yaml")
+    with pytest.raises(ManifestError, match=r"^'': there is no such file"):
+        load_manifest("")
     with pytest.raises(ManifestError, match="is a folder"):
         load_manifest(tmp_path)
     with pytest.raises(ManifestError, match="cannot be read"):

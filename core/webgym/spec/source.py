@@ -248,7 +248,8 @@ class _Builder:
             )
             return 0
         try:
-            number = int(text.replace("_", ""), 0)
+            # Python itself refuses to read thousands of digits.
+            number = 2**63 if re.fullmatch(r"[-+]?[0-9_]{1000,}", text) else int(text.replace("_", ""), 0)
         except ValueError:
             self._problem(node, path, f"{text[:40]!r} is no number; put it in quotes if it is a text")
             return 0
