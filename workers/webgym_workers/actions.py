@@ -40,6 +40,7 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
         BrowserFault: the page, or its browser, broke.
     """
     kind, node_row, text_row = action
+    page.follow_popups()
     if kind is ActionKind.PRESS_ENTER:
         await page.press("Enter")
         return None

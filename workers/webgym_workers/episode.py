@@ -84,6 +84,8 @@ class Episode:
         self._instruction = Instruction("")
         self._view: View | None = None
         self._url = ""
+        # For each open popup, what "navigations" was in the tab that opened it.
+        self._openers: list[int] = []
 
     @property
     def instruction(self) -> Instruction:
@@ -108,6 +110,7 @@ class Episode:
             BrowserFault: the page, or its browser, broke; the page must be replaced.
             TaskError: the task's own code raised.
         """
+        self.page.close_popups()
         # Where the mouse was left, it would open a menu of the new episode. Not waited for: it is done before we look.
         self.page.session.post("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": -1, "y": -1})
         start = self._ask("start_page", self.task.start_page, seed, str)
@@ -125,6 +128,7 @@ class Episode:
         self._instruction = Instruction(goal.text, goal.emphasised)
         self._memory = EpisodeMemory(max_steps or self.task.max_steps)
         self._url = ""
+        self._openers.clear()
         self._view, _ = await self._observe()
         return self._view
 
@@ -169,7 +173,15 @@ class Episode:
         memory = self._memory
         memory.unsettled = not read.settled
         url = snapshot.url.partition("#")[0]
-        if self._url and url != self._url:
+        depth = self.page.depth
+        if depth < len(self._openers):
+            # A popup was closed or left: what opened it has the history that it had.
+            memory.navigations = self._openers[depth]
+            del self._openers[depth:]
+        elif depth > len(self._openers):
+            self._openers += [memory.navigations] * (depth - len(self._openers))
+            memory.navigations += 1
+        elif self._url and url != self._url:
             memory.navigations += -1 if went_back and memory.navigations else 1
         self._url = url
         view = build_view(snapshot, self._instruction, memory, self._schema)

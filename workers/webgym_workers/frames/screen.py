@@ -30,6 +30,7 @@ from webgym_workers.frames.display import Display
 from webgym_workers.frames.framebuffer import Layout
 from webgym_workers.frames.resize import page_image, shrink
 from webgym_workers.frames.ring import FrameRing
+from webgym_workers.frames.screenshot import ScreenshotFrames
 
 if TYPE_CHECKING:
     from webgym_workers.browser.page import Page
@@ -82,8 +83,6 @@ class ScreenFrames:
         ring: Where frames go.
     """
 
-    way: FrameWay = "shared-memory"
-
     def __init__(self, page: Page, display: Display, area: PageArea, ring: FrameRing) -> None:
         self.display = display
         self.area = area
@@ -93,12 +92,18 @@ class ScreenFrames:
         self._turn = 0
         self._patience = FENCE_SECONDS
         self._restless = False
+        self._screenshots = ScreenshotFrames(page, ring)
         self._patch = max(1, round(MARK_CSS_PIXELS * area.scale))
         width, height = page.viewport
         # The middle of the mark.
         self._mark = area.at(width - MARK_CSS_PIXELS / 2, height - MARK_CSS_PIXELS / 2)
         framebuffer = display.framebuffer
         self._image = page_image(framebuffer.memory, framebuffer.layout, area)
+
+    @property
+    def way(self) -> FrameWay:
+        """From the screen, but for popups: their windows may lie anywhere on it, and have other bars."""
+        return self._screenshots.way if self._page.depth else "shared-memory"
 
     def mark(self) -> str:
         """A JavaScript expression that paints the mark in its next colour; true when it could."""
@@ -115,6 +120,8 @@ class ScreenFrames:
         Raises:
             DisplayGone: The display ended, hangs or is black.
         """
+        if self._page.depth:
+            return await self._screenshots.take(mark)
         await self.shown(marked=mark is True)
         frame = await self._ring.acquire()
         await self.shoot(frame)
