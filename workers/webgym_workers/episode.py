@@ -11,6 +11,7 @@ from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
 from webgym_workers.actions import is_valid, perform
 from webgym_workers.browser.faults import JavaScriptError
 from webgym_workers.observer.features import View, build_view
+from webgym_workers.observer.framed import read_page
 from webgym_workers.observer.instruction import Instruction
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
@@ -162,7 +163,7 @@ class Episode:
     async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
         # The frame is marked in the same breath as the page is read, so it shows what was read.
         mark = self.frames.mark() if self.frames else "null"
-        read = await self.page.evaluate_settled(f"{self._read}, mark: {mark}}}; }})()", self._budget)
+        read = await read_page(self.page, f"{self._read}, mark: {mark}}}; }})()", self._budget)
         answer = read.value if isinstance(read.value, dict) else {}
         try:
             snapshot = PageSnapshot.parse(answer.get("page"))

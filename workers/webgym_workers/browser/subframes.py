@@ -55,6 +55,8 @@ class Subframes:
         self._targets: dict[str, tuple[CDPSession, TabActivity]] = {}
         self._contexts: dict[str, int] = {}
         self._owners: dict[int, Subframe] = {}
+        self.hanging: set[str] = set()
+        self.scrolling: dict[str, list[tuple[float, Subframe | None]]] = {}
         self._follow(session)
 
     def _follow(self, session: CDPSession) -> None:
@@ -125,14 +127,20 @@ class Subframes:
 
     def root_of(self, frame: Subframe | None) -> Subframe | None:
         """The outermost frame that shares a session with ``frame``; None is the tab's document."""
-        while frame is not None and frame.id not in self._targets:
+        while frame is not None and self._target(frame) is None:
             frame = frame.parent
         return frame
 
     def session_of(self, frame: Subframe | None) -> CDPSession:
         """The session to ask about the document in ``frame``."""
         root = self.root_of(frame)
-        return self._session if root is None else self._targets[root.id][0]
+        target = None if root is None else self._target(root)
+        return self._session if target is None else target[0]
+
+    def _target(self, frame: Subframe) -> tuple[CDPSession, TabActivity] | None:
+        """Session and activity of a frame in a process of its own."""
+        held = self._targets.get(frame.id)
+        return held if held is not None and held[0].closed is None else None
 
     async def evaluate(self, frame: Subframe, expression: str, budget: float = 0.0) -> Any:
         """The JSON value of an expression in the document of a frame.
@@ -144,9 +152,10 @@ class Subframes:
 
         Raises:
             JavaScriptError: It threw.
-            CDPTimeout, TargetCrashed, TargetClosed, BrowserGone: The frame hangs or is gone.
+            TargetClosed: The frame is gone, or on its way to another page.
+            CDPTimeout, BrowserGone: It hangs, or the browser is gone.
         """
-        held = self._targets.get(frame.id)
+        held = self._target(frame)
         if held is not None and budget > 0 and not held[1].idle and not await held[1].wait_idle(budget):
             held[1].let_go()
         answer = await self._evaluate(frame, expression, budget)
@@ -159,16 +168,18 @@ class Subframes:
         for last in (False, True):
             where: dict[str, Any] = {}
             session = self.session_of(frame)
-            if frame is not None and frame.id not in self._targets:
+            if frame is not None and self._target(frame) is None:
                 where["contextId"] = await self._context(frame, session)
             try:
                 answer = await session.call("Runtime.evaluate", ask | where, timeout=budget + self._timeout)
             except CDPError as error:
-                # The frame went to another page, maybe in another process.
-                if last or not navigated_away(error):
+                if not navigated_away(error):
                     raise
+                # The frame went to another page, maybe in another process.
                 if frame is not None:
                     self._contexts.pop(frame.id, None)
+                if last:
+                    raise TargetClosed("the frame is gone") from error
                 continue
             if answer.get("exceptionDetails") is not None:
                 raise JavaScriptError.of(answer["exceptionDetails"])

@@ -54,8 +54,25 @@
     return el && el.isConnected && el.ownerDocument.defaultView ? el : null;
   };
 
-  // Where an element stands on the whole page: frames of the same origin and open shadow roots are part of it.
-  const innerDocument = (el) => (el.tagName === 'IFRAME' || el.tagName === 'FRAME' ? el.contentDocument : null);
+  // Where an element stands on the whole page: frames of the same origin and open shadow roots are part of it. Frames of
+  // other origins, and those that a transform or zoom bends, are read by their own observers and put in place by ours.
+  const isFrame = (el) => el.tagName === 'IFRAME' || el.tagName === 'FRAME';
+  let bent = new WeakMap();
+  const isBent = (frame) => {
+    let known = bent.get(frame);
+    if (known === undefined) {
+      known = false;
+      for (let p = frame; p && !known; p = parentOf(p)) {
+        if (p.nodeType !== 1) continue;
+        const s = getComputedStyle(p);
+        known = s.scale !== 'none' || s.rotate !== 'none' || s.perspective !== 'none' || s.zoom !== '1' || s.offsetPath !== 'none' ||
+          s.transform !== 'none' && !s.transform.startsWith('matrix(1, 0, 0, 1,');
+      }
+      bent.set(frame, known);
+    }
+    return known;
+  };
+  const innerDocument = (el) => (isFrame(el) && el.contentDocument && !isBent(el) ? el.contentDocument : null);
   const frameOf = (doc) => (doc !== document && doc.defaultView ? doc.defaultView.frameElement : null);
   const innerCorner = (frame) => {
     const r = frame.getBoundingClientRect(), style = getComputedStyle(frame);
@@ -249,7 +266,10 @@
   };
   // Scrolled out of something that holds it, a frame maybe.
   const clipped = (el) => {
-    const r = el.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2;
+    const r = el.getBoundingClientRect();
+    return clippedAt(el, r.left + r.width / 2, r.top + r.height / 2);
+  };
+  const clippedAt = (el, x, y) => {
     const root = el.ownerDocument.documentElement;
     for (let p = parentOf(el); p && p !== root; p = parentOf(p)) {
       if (p.nodeType !== 1) continue;
@@ -265,8 +285,9 @@
     return x < 0 || y < 0 || x > width || y > height || clipped(frame);
   };
 
-  const observe = (exclude) => {
-    const nodes = [], texts = [];
+  const observe = (exclude, inFrame) => {
+    const nodes = [], texts = [], frames = [];
+    bent = new WeakMap();
     scrollers = [];
     searches = 0;
     const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
@@ -309,6 +330,8 @@
         if (doc && doc.body && shown) {
           children = [doc.body];
           if (doc.scrollingElement && scrollable(doc.scrollingElement)) scrollers.push(doc.scrollingElement);
+        } else if (shown && isFrame(el) && (!el.contentDocument || isBent(el))) {
+          frames.push([idOf(el), nodes.length, texts.length, rect.width * rect.height]);
         }
         for (const child of children) {
           if (child.nodeType !== 1) continue;
@@ -378,8 +401,9 @@
       if (el.multiple && tag === 'select') flags |= FLAG.multiple;
       const target = targetPoints.get(n.id) || el;
       const r = target === el ? n.rect : rectOf(target);
+      let point = null;
       if (!inView(r)) flags |= FLAG.offscreen;
-      else if (hitPoint(el, r)) flags |= FLAG.hit;
+      else if ((point = hitPoint(el, r))) flags |= FLAG.hit;
       else if (clipped(el)) flags |= FLAG.offscreen;
       let value = null, options = null;
       if (tag === 'select') {
@@ -393,21 +417,26 @@
       if (style) color = el.namespaceURI === 'http://www.w3.org/2000/svg' ? style.fill : style.backgroundColor;
       out.push([n.id, tag, control.type || el.getAttribute('role') || '', n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
         rowOf(el, n.text), value, options, r.left, r.top, r.width, r.height, flags, color]);
+      if (inFrame) out[out.length - 1].push(point && [point.x, point.y]);
     }
     const root = document.scrollingElement || document.documentElement;
     if (root && scrollable(root) && !scrollers.includes(root)) scrollers.push(root);
-    const up = scrollers.some((s) => s.scrollTop > 1);
-    const down = scrollers.some((s) => s.scrollTop + s.clientHeight < s.scrollHeight - 1);
+    // How large the largest is that can be scrolled that way.
+    const area = (movable) => Math.max(0, ...scrollers.filter(movable).map((s) => s.clientWidth * s.clientHeight));
+    const up = area((s) => s.scrollTop > 1);
+    const down = area((s) => s.scrollTop + s.clientHeight < s.scrollHeight - 1);
     return {
       url: location.href, title: document.title, width: innerWidth, height: innerHeight,
       up, down, scroll: root && root.scrollHeight > innerHeight ? root.scrollTop / (root.scrollHeight - innerHeight) : 0,
       focused: active && !isStructural(active) ? (isEditable(active) ? 2 : 1) : 0, truncated, nodes: out,
+      frames, focusedFrame: active && isFrame(active) ? idOf(active) : 0,
     };
   };
 
   // Where to click for a node: brought into view if it has to be, and tested, since the page may have moved since.
   const locate = (id) => {
     searches = 0;
+    bent = new WeakMap();
     const el = elementOf(id);
     if (!el) return { error: 'gone' };
     let target = targetPoints.get(id);
@@ -417,6 +446,51 @@
     if (found) return found;
     target.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
     return attempt() || { error: 'covered' };
+  };
+
+  // For a node in a frame: all points worth a try, since what is around the frame may cover some of them.
+  const spots = (id) => {
+    const el = elementOf(id), r = el && rectOf(targetPoints.get(id) || el), found = [];
+    for (const [fx, fy] of el ? [[0.5, 0.5], ...SPOTS] : []) {
+      const x = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
+      const y = Math.min(Math.max(r.top + r.height * fy, r.top + 1), r.bottom - 1);
+      if (x >= 0 && y >= 0 && x < innerWidth && y < innerHeight && owns(el, x, y)) found.push([x, y]);
+    }
+    return found;
+  };
+  const points = (id) => {
+    const first = locate(id);
+    return first.error ? first : { points: [[first.x, first.y], ...spots(id)] };
+  };
+  // For each point whether a click there reaches a frame: 0 it is covered, 1 it does, 2 it is scrolled out of view.
+  const reached = (id, at) => {
+    bent = new WeakMap();
+    const el = elementOf(id);
+    return at.map(([x, y]) => {
+      if (!el) return 0;
+      if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight) return 2;
+      if (deepestAt(x, y) === el) return 1;
+      const { x: left, y: top } = onPage(new DOMRect(0, 0, 0, 0), el.ownerDocument);
+      return clippedAt(el, x - left, y - top) ? 2 : 0;
+    });
+  };
+  // Scrolls what is around a frame until a point of it can be seen.
+  const reveal = (id, x, y) => {
+    const el = elementOf(id);
+    for (let p = el && parentOf(el); p; p = parentOf(p)) {
+      if (p.nodeType !== 1) continue;
+      const doc = p.ownerDocument, whole = p === doc.documentElement, moves = whole ? doc.scrollingElement || p : p;
+      const view = doc.defaultView;
+      const box = whole ? onPage(new DOMRect(0, 0, view.innerWidth, view.innerHeight), doc) : rectOf(p);
+      const dx = x <= box.left || x >= box.right - 1 ? x - (box.left + box.right) / 2 : 0;
+      const dy = y <= box.top || y >= box.bottom - 1 ? y - (box.top + box.bottom) / 2 : 0;
+      if (!dx && !dy) continue;
+      const { scrollLeft, scrollTop } = moves;
+      moves.scrollBy({ left: dx, top: dy, behavior: 'instant' });
+      x -= moves.scrollLeft - scrollLeft;
+      y -= moves.scrollTop - scrollTop;
+    }
+    return true;
   };
 
   const scroll = (direction) => {
@@ -483,6 +557,7 @@
 
   // Out of the page's reach: what it puts in the way costs an episode, but it cannot answer in our name by accident.
   Object.defineProperty(globalThis, '__webgym_observer', {
-    value: Object.freeze({ observe, locate, scroll, prepareTyping, clear, choose, listenersOf: (el) => listeners.get(el) || 0 }),
+    value: Object.freeze({ observe, locate, points, spots, reached, reveal, scroll, prepareTyping, clear, choose, element: elementOf,
+      listenersOf: (el) => listeners.get(el) || 0 }),
   });
 })();
