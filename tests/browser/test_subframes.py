@@ -100,8 +100,11 @@ STYLES = {
 
 @pytest.mark.parametrize(
     ("style", "origin"),
-    [*[(style, "same") for style in STYLES], ("turned", "other"), ("zoomed", "other")]
-    + [("scaled", "process"), ("in perspective", "process"), ("zoomed", "process")],
+    [
+        *((style, "same") for style in STYLES),
+        *((style, "other") for style in ("turned", "zoomed")),
+        *((style, "process") for style in ("scaled", "in perspective", "zoomed")),
+    ],
 )
 async def test_frames_under_transforms(
     deal: Deal, site: str, other_site: str, style: str, origin: str

@@ -197,6 +197,25 @@
     for (const a of activity().animating) { letGo.add(a); background++; }
   };
 
+  // Frames of the same origin have scripts of their own that know what goes on in them. One may be replaced while it is
+  // waited for, and never answer.
+  const MAX_FRAMES = 50;
+  const framesQuiet = async (left) => {
+    const end = now() + left;
+    let quiet = true;
+    for (let i = 0; i < win.length && i < MAX_FRAMES; i++) {
+      let inner = null;
+      try { inner = win[i].__webgym_settle; } catch { continue; }
+      if (!inner) continue;
+      const rest = Math.max(0, end - now());
+      quiet = await new NativePromise((f) => {
+        apply(nativeSetTimeout, win, [f, rest + 20, false]);
+        (async () => { f((await inner.settle(rest, 0, () => 0))[0]); })();
+      }) && quiet;
+    }
+    return quiet;
+  };
+
   /**
    * Wait until the page is at rest, then evaluate.
    * @param {number} budget milliseconds
@@ -218,8 +237,14 @@
         seen = mutations;
       }
       const busy = timer !== Infinity || frameDue || animating.length > 0 || loading || frames > 0;
-      if (!busy && ++calm > CALM_TURNS) break;
       const left = budget - (now() - start);
+      if (!busy && ++calm > CALM_TURNS) {
+        if (!win.length) break;
+        quiet = await framesQuiet(Math.max(0, left));
+        flush(false);
+        if (seen === mutations || !quiet) break;
+        continue;
+      }
       if (left <= 0) { quiet = false; abandon(); break; }
       if (!busy) await turn();
       else if (frames > 0) { frames--; await frame(); } else if (frameDue || animating.length) await frame();

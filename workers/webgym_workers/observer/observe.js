@@ -3,7 +3,7 @@
 // which it wraps to learn which elements react to clicks.
 (() => {
   if (globalThis.__webgym_observer) return;
-  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 64;
+  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 2000;
   const CLICK = 1, DOUBLE = 2, HOVER = 4;
   const EVENT_BITS = {
     click: CLICK, mousedown: CLICK, mouseup: CLICK, pointerdown: CLICK, pointerup: CLICK, touchend: CLICK,
@@ -96,6 +96,11 @@
     range.selectNodeContents(el);
     return onPage(range.getBoundingClientRect(), el.ownerDocument);
   };
+  // What can be clicked of a link without a box of its own: around a floated image, say.
+  const boxOf = (el) => {
+    const r = rectOf(el);
+    return r.width > 0 && r.height > 0 || !el.firstChild || el.getClientRects().length > 1 ? r : contentsRect(el);
+  };
   const parentOf = (n) => n.assignedSlot || n.parentNode || n.host || (n.nodeType === 9 ? frameOf(n) : null);
   const childNodesOf = (el) => {
     if (el.shadowRoot) return el.shadowRoot.childNodes;
@@ -131,6 +136,21 @@
     const seen = r.width > 2 && r.height > 2 && control.checkVisibility({ opacityProperty: true, visibilityProperty: true });
     return seen ? null : control;
   };
+  // A field's own list of its labels is looked for in the whole document each time; here all are found at once.
+  let labels = new WeakMap();
+  const labelsOf = (el) => {
+    const root = el.getRootNode();
+    let known = labels.get(root);
+    if (!known) {
+      known = new Map();
+      for (const label of root.querySelectorAll ? root.querySelectorAll('label') : []) {
+        const { control } = label;
+        if (control) known.set(control, [...(known.get(control) || []), label]);
+      }
+      labels.set(root, known);
+    }
+    return known.get(el) || [];
+  };
   const isToggle = (el) => el.tagName === 'INPUT' && (el.type === 'checkbox' || el.type === 'radio');
   const isNative = (el) => (NATIVE.has(el.tagName) && !(el.tagName === 'A' && !el.hasAttribute('href') && !reacts(el))) ||
     el.isContentEditable && !(el.parentElement && el.parentElement.isContentEditable) ||
@@ -148,15 +168,16 @@
 
   // What a person reads beside a field: its label, else what stands before it in the same row.
   const labelOf = (el, skipped) => {
-    if (el.labels && el.labels.length) return squash([...el.labels].map((l) => l.textContent).join(' '));
+    const own = labelsOf(el);
+    if (own.length) return squash(own.map((l) => l.textContent).join(' '));
     const by = el.getAttribute('aria-labelledby');
     if (by) {
       const text = by.split(/\s+/).map((i) => { const e = el.getRootNode().getElementById(i); return e ? e.textContent : ''; });
       if (squash(text.join(' '))) return squash(text.join(' '));
     }
-    const own = el.getAttribute('aria-label') || el.getAttribute('placeholder') || el.getAttribute('title') ||
+    const said = el.getAttribute('aria-label') || el.getAttribute('placeholder') || el.getAttribute('title') ||
       el.getAttribute('alt');
-    if (own) return squash(own);
+    if (said) return squash(said);
     if (!(el.tagName === 'INPUT' || el.tagName === 'SELECT' || el.tagName === 'TEXTAREA')) return '';
     if (el.tagName === 'INPUT' && (el.type === 'submit' || el.type === 'button')) return '';
     for (let at = el, up = 0; at && up < 3; at = at.parentElement, up++) {
@@ -234,7 +255,7 @@
   const delivers = (el, found) => {
     if (!found) return false;
     if (contains(el, found)) return true;
-    return !!(el.labels && [...el.labels].some((l) => contains(l, found))) && !isNative(found);
+    return labelsOf(el).some((l) => contains(l, found)) && !isNative(found);
   };
   const encloses = (outer, r) =>
     outer.left <= r.left && outer.top <= r.top && outer.right >= r.right && outer.bottom >= r.bottom;
@@ -256,6 +277,12 @@
     // Behind a cover that leaves nothing of it to see, such as the one over a page that is done, no spot is worth a try.
     if (found && !contains(found, el) && encloses(rectOf(found), r)) return null;
     if (++searches > MAX_SEARCHES) return null;
+    // The lines of a link that wraps: the middle of all may be beside each.
+    const lines = el.ownerDocument === document ? el.getClientRects() : [];
+    for (let i = 0; i < lines.length && i < 4 && lines.length > 1; i++) {
+      const [lx, ly] = middle(lines[i]);
+      if (inView(lines[i]) && owns(el, lx, ly)) return { x: lx, y: ly };
+    }
     for (const [fx, fy] of SPOTS) {
       // A pixel inside the border at the least: often all that another element leaves to see is a strip at the edge.
       const px = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
@@ -285,9 +312,22 @@
     return x < 0 || y < 0 || x > width || y > height || clipped(frame);
   };
 
+  // Under a bar that stays where it is while the page scrolls: scrolling brings it out.
+  const underBar = (r) => {
+    const root = document.scrollingElement;
+    if (!root || root.scrollHeight <= innerHeight + 1) return false;
+    for (let p = deepestAt(...middle(r)); p; p = parentOf(p)) {
+      if (p.nodeType !== 1) continue;
+      const { position } = getComputedStyle(p);
+      if (position === 'fixed' || position === 'sticky') return p.getBoundingClientRect().height < innerHeight / 2;
+    }
+    return false;
+  };
+
   const observe = (exclude, inFrame) => {
     const nodes = [], texts = [], frames = [];
     bent = new WeakMap();
+    labels = new WeakMap();
     scrollers = [];
     searches = 0;
     const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
@@ -307,9 +347,10 @@
       if (SKIP.has(el.tagName) || skipped.has(el)) return ['', 0, null];
       const style = getComputedStyle(el);
       if (style.display === 'none' || +style.opacity <= 0.01) return ['', 0, null];
-      const rect = style.display === 'contents' ? contentsRect(el) : rectOf(el);
+      const boxless = style.display === 'contents' || (style.display === 'inline' && isNative(el));
+      const rect = boxless ? boxOf(el) : rectOf(el);
       const before = texts.length;
-      const least = isToggle(el) && el.labels.length ? 2 : 0;
+      const least = isToggle(el) && labelsOf(el).length ? 2 : 0;
       const shown = style.visibility === 'visible' && rect.width > least && rect.height > least;
       const structural = isStructural(el);
       if (!structural && scrollable(el)) scrollers.push(el);
@@ -400,11 +441,11 @@
       if (isEditable(el)) flags |= el.readOnly ? FLAG.readonly : FLAG.editable;
       if (el.multiple && tag === 'select') flags |= FLAG.multiple;
       const target = targetPoints.get(n.id) || el;
-      const r = target === el ? n.rect : rectOf(target);
+      const r = target === el ? n.rect : boxOf(target);
       let point = null;
       if (!inView(r)) flags |= FLAG.offscreen;
       else if ((point = hitPoint(el, r))) flags |= FLAG.hit;
-      else if (clipped(el)) flags |= FLAG.offscreen;
+      else if (clipped(el) || underBar(r)) flags |= FLAG.offscreen;
       let value = null, options = null;
       if (tag === 'select') {
         options = [...el.options].filter((o) => !o.matches(':disabled')).slice(0, MAX_OPTIONS).map((o) => squash(o.textContent).slice(0, MAX_TEXT));
@@ -437,11 +478,12 @@
   const locate = (id) => {
     searches = 0;
     bent = new WeakMap();
+    labels = new WeakMap();
     const el = elementOf(id);
     if (!el) return { error: 'gone' };
     let target = targetPoints.get(id);
     if (!target || !target.isConnected) target = el;
-    const attempt = () => hitPoint(el, rectOf(target));
+    const attempt = () => hitPoint(el, boxOf(target));
     const found = attempt();
     if (found) return found;
     target.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
@@ -450,7 +492,7 @@
 
   // For a node in a frame: all points worth a try, since what is around the frame may cover some of them.
   const spots = (id) => {
-    const el = elementOf(id), r = el && rectOf(targetPoints.get(id) || el), found = [];
+    const el = elementOf(id), r = el && boxOf(targetPoints.get(id) || el), found = [];
     for (const [fx, fy] of el ? [[0.5, 0.5], ...SPOTS] : []) {
       const x = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
       const y = Math.min(Math.max(r.top + r.height * fy, r.top + 1), r.bottom - 1);

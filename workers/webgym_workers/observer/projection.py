@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ class Projection:
         matrix: float64 (3, 3), of homogeneous coordinates.
     """
 
-    def __init__(self, matrix: NDArray[np.float64]) -> None:
+    def __init__(self, matrix: NDArray[np.floating[Any]]) -> None:
         self.matrix = matrix
 
     @classmethod
@@ -39,9 +40,7 @@ class Projection:
             values += [u, v]
         try:
             solved = np.linalg.solve(np.array(rows, np.float64), np.array(values, np.float64))
-            matrix = np.ones(9, np.float64)
-            matrix[:8] = solved
-            projection = cls(matrix.reshape(3, 3))
+            projection = cls(np.append(solved, 1.0).reshape(3, 3))
             np.linalg.inv(projection.matrix)
         except np.linalg.LinAlgError:
             raise ValueError("nothing is drawn of the frame") from None
