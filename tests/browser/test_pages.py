@@ -200,7 +200,9 @@ async def test_geometry_at_scale_factors(
     await episode.reset(0)
     assert await page.evaluate("devicePixelRatio") == scale
     await act(episode, CLICK, "Near")
-    told = await page.evaluate("told")
+    async with asyncio.timeout(10):
+        while not (told := await page.evaluate("told")):
+            await asyncio.sleep(0.02)
     assert told[0][:2] == ["click", "near"]
     assert np.allclose(told[0][2:4], (100, 55), atol=1.01)
     await page.close()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
-from playing import Deal, act, allowed
+from playing import Deal, PageTask, act, allowed
 
-from webgym.schema import ActionKind
-from webgym_workers.browser.chromium import ChromiumProcess
+from webgym.schema import Action, ActionKind, Schema
+from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
 from webgym_workers.browser.page import Page
+from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.browser.popups import MAX_POPUPS
-from webgym_workers.episode import Episode
+from webgym_workers.episode import Episode, init_scripts
+from webgym_workers.frames.display import display_obstacle
+from webgym_workers.frames.ring import FrameRing
+from webgym_workers.frames.source import open_frames
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -94,6 +99,16 @@ async def test_popups_of_popups(process: ChromiumProcess, deal: Deal, site: str)
     await open_tabs(process, episode.page, 1)
 
 
+async def test_what_a_popup_has_under_way_is_waited_for(deal: Deal, site: str) -> None:
+    episode = await begin(deal, site)
+    await act(episode, ActionKind.CLICK, "window")
+    # Told by mutations of the document that came in the place of the first blank one.
+    assert not await episode.page.wait_for_change(0.1)
+    await episode.page.evaluate("void setTimeout(() => { document.title = 'changed'; }, 500)")
+    assert await episode.page.wait_for_change(BUDGET)
+    assert await episode.page.evaluate("document.title") == "changed"
+
+
 async def test_a_popup_that_a_choice_opens(deal: Deal, site: str) -> None:
     episode = await begin(deal, site)
     await act(episode, ActionKind.SELECT_OPTION, "jump", "there")
@@ -125,3 +140,28 @@ async def test_popups_that_nobody_asked_for_are_closed(
     assert (await page.evaluate_settled("document.title", BUDGET)).value == "popup"
     await page.close()
     await open_tabs(process, page, 0)
+
+
+async def test_frames_of_a_popup_come_by_screenshot(chromium: object, site: str) -> None:
+    if display_obstacle():
+        pytest.skip("no Xvfb")
+    async with BrowserPool(BrowserOptions(display="Require"), 1) as pool, pool.browser(0) as browser:
+        task = PageTask(f"{site}/popups.html", "")
+        page = await browser.new_page(scripts=init_scripts(task))
+        schema = Schema(frame=(64, 64, 3))
+        frames = await open_frames(browser, page, FrameRing((64, 64, 3), 4))
+        episode = Episode(page, task, schema, frames=frames, settle_budget=BUDGET)
+        first = (await episode.reset(0)).observation["frame"].copy()
+        for name in ("tab", "window"):
+            step = await act(episode, ActionKind.CLICK, name)
+            assert (page.depth, frames.way) == (1, "screenshot")
+            popup = step.view.observation["frame"].copy()
+            assert popup.mean() > 200
+            assert np.abs(popup.astype(int) - first).max() > 50
+            # The page itself is in front again, and soon on the screen.
+            step = await act(episode, ActionKind.BACK)
+            async with asyncio.timeout(20):
+                while frames.way != "shared-memory":
+                    step = await episode.step(Action(ActionKind.BACK))
+            assert page.depth == 0
+            assert np.abs(step.view.observation["frame"].astype(int) - first).mean() < 5

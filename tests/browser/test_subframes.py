@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -36,9 +38,17 @@ async def click_told(episode: Episode, name: str = "Near") -> tuple[str, float, 
     """Click the node of a name; what the frame then told of the click: id and place."""
     step = await act(episode, CLICK, name)
     assert step.invalid is None
-    told = [m for m in await episode.page.evaluate("told.splice(0)") if m[0] == "click"]
+    told = await told_by_frames(episode)
     assert len(told) == 1
     return told[0][1], told[0][2], told[0][3]
+
+
+async def told_by_frames(episode: Episode) -> list[Any]:
+    """Clicks that frames told of since the last look. Their messages take a moment from one process to another."""
+    async with asyncio.timeout(10):
+        while not (told := await episode.page.evaluate("told.splice(0).filter(m => m[0] === 'click')")):
+            await asyncio.sleep(0.02)
+    return list(told)
 
 
 def near(at: tuple[float, float], to: tuple[float, float] = NEAR) -> bool:
@@ -148,7 +158,7 @@ async def test_frames_in_frames(deal: Deal, site: str, other_site: str, order: s
     deep = episode.view.nodes.index(max(nodes, key=lambda node: node.x))
     step = await episode.step(Action(CLICK, deep))
     assert step.invalid is None
-    told = await episode.page.evaluate("told")
+    told = await told_by_frames(episode)
     assert [m[:2] for m in told] == [["click", "near"]]
     assert near(told[0][2:4])
 
@@ -162,7 +172,7 @@ async def test_what_covers_a_frame_covers_its_nodes(deal: Deal, site: str, other
     )
     # Most of the button is under it: a spot beside it is found.
     assert (await episode.step(Action(CLICK, row(view, "Near")))).invalid is None
-    assert [m[1] for m in await episode.page.evaluate("told.splice(0)")] == ["near"]
+    assert [m[1] for m in await told_by_frames(episode)] == ["near"]
     await episode.page.evaluate("c.style.width = '400px', c.style.height = '110px'")
     step = await episode.step(Action(CLICK, row(view, "Near")))
     assert step.invalid == "covered"

@@ -21,6 +21,7 @@ from webgym_workers.browser.faults import BrowserFault, CDPTimeout, TargetClosed
 from webgym_workers.browser.interruptions import Dialog, Interruptions, guard_script
 from webgym_workers.browser.keys import key_events, text_events
 from webgym_workers.browser.popups import ARRIVAL_SECONDS, Popup, Tabs
+from webgym_workers.browser.settings import TabSettings, let_go
 from webgym_workers.browser.settle import Evaluation, Settled, settle_script
 from webgym_workers.browser.subframes import Subframes
 from webgym_workers.browser.tab import Tab
@@ -34,32 +35,26 @@ class Page:
 
     Attributes:
         context: Id of its browser context.
-        viewport: Its width and height, CSS pixels.
     """
 
     def __init__(
         self,
         client: CDPClient,
         context: str,
+        settings: TabSettings,
         *,
         timeout: float = 2.0,
         navigation_timeout: float = 15.0,
-        locale: str | None = None,
-        timezone: str | None = None,
         windowed: bool = False,
     ) -> None:
         self.context = context
-        self.viewport = (0, 0)
-        self._scale = 1.0
+        self._settings = settings
         self._client = client
         self._timeout = timeout
         self._navigation_timeout = navigation_timeout
-        self._locale = locale
-        self._timezone = timezone
         self._windowed = windowed
         self._frames_due = 0
         self._mouse = (0.0, 0.0)
-        self._scripts: dict[str, str] = {}
         self._interruptions = Interruptions(client.browser)
         self._tabs = Tabs(client.browser, self._make_tab)
         self._depth = 0
@@ -102,17 +97,16 @@ class Page:
         await Arrivals.of(client).start(patience)
         made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
         context = str(made["browserContextId"])
+        settings = TabSettings((width, height), device_scale_factor, locale, timezone)
         page = cls(
             client,
             context,
+            settings,
             timeout=timeout,
             navigation_timeout=navigation_timeout,
-            locale=locale,
-            timezone=timezone,
             windowed=windowed,
         )
         try:
-            page.viewport, page._scale = (width, height), device_scale_factor
             await browser.call(
                 "Browser.setDownloadBehavior",
                 {"behavior": "deny", "browserContextId": context},
@@ -147,41 +141,27 @@ class Page:
             # A popup shows a blank document until the one it was opened for comes.
             tab.activity.expect_navigation()
         self._interruptions.watch(session, tab.target)
-        self._prepare(session)
+        self._tabs.watch(session)
+        self._settings.prepare(session)
         session.post("Page.setLifecycleEventsEnabled", {"enabled": True})
         session.post("Inspector.enable")
-        session.post("Emulation.setDeviceMetricsOverride", self._metrics)
+        session.post("Emulation.setDeviceMetricsOverride", self._settings.metrics)
         Subframes.announce(session, self._timeout)
-        _let_go(session)
+        let_go(session)
         return tab
 
     def _prepare_frame(self, session: CDPSession) -> None:
         """The session of a frame that has a process of its own."""
         self._interruptions.watch_frame(session)
-        self._prepare(session)
-        Subframes.announce(session, self._timeout)
-        _let_go(session)
-
-    def _prepare(self, session: CDPSession) -> None:
         self._tabs.watch(session)
-        # It answers some of these only once it goes on, which must not wait in a queue behind them.
-        session.capped = False
-        post = session.post
-        post("Page.enable")
-        post("Network.enable")
-        post("Emulation.setFocusEmulationEnabled", {"enabled": True})
-        post("Page.setInterceptFileChooserDialog", {"enabled": True})
-        if self._locale:
-            post("Emulation.setLocaleOverride", {"locale": self._locale})
-        if self._timezone:
-            post("Emulation.setTimezoneOverride", {"timezoneId": self._timezone})
-        for source in self._scripts.values():
-            post("Page.addScriptToEvaluateOnNewDocument", {"source": source, "runImmediately": True})
+        self._settings.prepare(session)
+        Subframes.announce(session, self._timeout)
+        let_go(session)
 
     @property
-    def _metrics(self) -> dict[str, Any]:
-        width, height = self.viewport
-        return {"width": width, "height": height, "deviceScaleFactor": self._scale, "mobile": False}
+    def viewport(self) -> tuple[int, int]:
+        """Its width and height, CSS pixels."""
+        return self._settings.viewport
 
     @property
     def tab(self) -> Tab:
@@ -223,10 +203,15 @@ class Page:
         """Whether the page's own tab is gone: closed, crashed, or its browser ended."""
         return self._tabs.first.session.closed is not None
 
+    @property
+    def in_front(self) -> bool:
+        """Whether the page's own tab is in use and no popup's window may lie over it any more."""
+        return not self._tabs.depth and not self._tabs.closing
+
     async def set_viewport(self, width: int, height: int, device_scale_factor: float = 1.0) -> None:
         """Set the page's size in CSS pixels and how many device pixels make one."""
-        self.viewport, self._scale = (width, height), device_scale_factor
-        await self._call("Emulation.setDeviceMetricsOverride", self._metrics)
+        self._settings.viewport, self._settings.scale = (width, height), device_scale_factor
+        await self._call("Emulation.setDeviceMetricsOverride", self._settings.metrics)
 
     async def add_script(self, source: str) -> str:
         """Run ``source`` at document start in every document from now on, before the page's own scripts.
@@ -242,12 +227,12 @@ class Page:
                 if session is not self.session:
                     session.post("Page.addScriptToEvaluateOnNewDocument", script)
         answer = await self._call("Page.addScriptToEvaluateOnNewDocument", script)
-        self._scripts[str(answer["identifier"])] = source
+        self._settings.scripts[str(answer["identifier"])] = source
         return str(answer["identifier"])
 
     async def remove_script(self, id: str) -> None:
         """Install the script of this id no more."""
-        self._scripts.pop(id, None)
+        self._settings.scripts.pop(id, None)
         await self._call("Page.removeScriptToEvaluateOnNewDocument", {"identifier": id})
 
     async def navigate(self, url: str, timeout: float = 15.0) -> None:
@@ -427,12 +412,8 @@ class Page:
 
     def _stop(self) -> None:
         self._interruptions.stop()
+        self._tabs.stop()
         self._stop_arrivals()
 
     async def _call(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         return await self.session.call(method, params, timeout=self._timeout)
-
-
-def _let_go(session: CDPSession) -> None:
-    session.post("Runtime.runIfWaitingForDebugger")
-    session.capped = True

@@ -56,6 +56,8 @@ class Tabs:
         self._following = False
         self._announced: list[str] = []
         self._arrived = asyncio.Event()
+        self._closing: set[str] = set()
+        self._off = browser.on("Target.targetDestroyed", self._on_destroyed)
 
     @property
     def first(self) -> Tab:
@@ -74,6 +76,15 @@ class Tabs:
     def depth(self) -> int:
         """How many popups are open above the page's own tab, the one in use included."""
         return self._stack.index(self.current)
+
+    @property
+    def closing(self) -> bool:
+        """Whether a tab that was closed is still there: its window may lie over the page's."""
+        return bool(self._closing)
+
+    def stop(self) -> None:
+        """Listen to the browser no longer."""
+        self._off()
 
     def __iter__(self) -> Iterator[Tab]:
         """All tabs, the page's own first."""
@@ -144,6 +155,7 @@ class Tabs:
         tab = self.current
         if tab is self.first:
             return False
+        self._closing.add(tab.target)
         await self._browser.call("Target.closeTarget", {"targetId": tab.target}, timeout=timeout)
         tab.session.close(TargetClosed("the popup was closed"))
         return True
@@ -172,5 +184,9 @@ class Tabs:
         self._announced.append(str(params.get("url", "")))
         del self._announced[:-MAX_RECORDS]
 
+    def _on_destroyed(self, params: dict[str, Any]) -> None:
+        self._closing.discard(params.get("targetId", ""))
+
     def _close(self, target: str) -> None:
+        self._closing.add(target)
         self._browser.post("Target.closeTarget", {"targetId": target})

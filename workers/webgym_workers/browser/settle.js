@@ -30,7 +30,8 @@
   const setAdd = Set.prototype.add, setDelete = Set.prototype.delete, setForEach = Set.prototype.forEach;
   const addListener = EventTarget.prototype.addEventListener, removeListener = EventTarget.prototype.removeEventListener;
   const postMessage = MessagePort.prototype.postMessage;
-  const doc = document, win = globalThis;
+  const win = globalThis;
+  let doc = document;
 
   let mutations = 0;        // counted towards unrest
   let changes = 0;          // all of them, background too
@@ -48,8 +49,12 @@
     return n;
   };
   const observer = new MutationObserver((records) => changed(records, false));
-  observer.observe(doc, { subtree: true, childList: true, attributes: true, characterData: true,
-    attributeOldValue: true });
+  const { observe } = MutationObserver.prototype;
+  const watch = () => apply(observe, observer, [doc, { subtree: true, childList: true, attributes: true,
+    characterData: true, attributeOldValue: true }]);
+  watch();
+  // A popup's or frame's first blank document gives its window, and this script, to the one that it was opened for.
+  const renew = () => { if (doc !== document) { doc = document; watch(); changes++; mutations++; } };
   const flush = (background) => changed(apply(takeRecords, observer, []), background);
 
   // A chain is what one cause keeps going: an interval, a timer that sets its successor, a frame that requests the next.
@@ -225,6 +230,7 @@
    */
   const settle = async (budget, frames, read) => {
     const start = now();
+    renew();
     let calm = 0, quiet = true, seen = settled;
     for (;;) {
       flush(false);
@@ -258,6 +264,7 @@
 
   /** Resolves to true at the next change of the page, to false after budget milliseconds. */
   const change = (budget) => {
+    renew();
     const before = changes;
     flush(false);
     if (changes !== before) return true;

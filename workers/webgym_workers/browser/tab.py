@@ -119,7 +119,7 @@ class Tab:
                 in_time = False
                 await self._end_navigation(start + self._navigation_timeout - loop.time())
                 continue
-            except CDPError as error:
+            except (CDPError, JavaScriptError) as error:
                 if not navigated_away(error) or loop.time() > deadline + self._timeout:
                     raise
                 # The document was replaced while we read it; the one that comes is what there is to see.

@@ -81,9 +81,13 @@ class ScreenFrames:
         display: Its browser's.
         area: Where the page is on it.
         ring: Where frames go.
+
+    Attributes:
+        way: How the latest frame was made: by screenshot while a popup is open.
     """
 
     def __init__(self, page: Page, display: Display, area: PageArea, ring: FrameRing) -> None:
+        self.way: FrameWay = "shared-memory"
         self.display = display
         self.area = area
         self.counters = FrameCounters()
@@ -93,17 +97,13 @@ class ScreenFrames:
         self._patience = FENCE_SECONDS
         self._restless = False
         self._screenshots = ScreenshotFrames(page, ring)
+        self._away = False
         self._patch = max(1, round(MARK_CSS_PIXELS * area.scale))
         width, height = page.viewport
         # The middle of the mark.
         self._mark = area.at(width - MARK_CSS_PIXELS / 2, height - MARK_CSS_PIXELS / 2)
         framebuffer = display.framebuffer
         self._image = page_image(framebuffer.memory, framebuffer.layout, area)
-
-    @property
-    def way(self) -> FrameWay:
-        """From the screen, but for popups: their windows may lie anywhere on it, and have other bars."""
-        return self._screenshots.way if self._page.depth else "shared-memory"
 
     def mark(self) -> str:
         """A JavaScript expression that paints the mark in its next colour; true when it could."""
@@ -120,7 +120,10 @@ class ScreenFrames:
         Raises:
             DisplayGone: The display ended, hangs or is black.
         """
-        if self._page.depth:
+        # The windows of popups may lie anywhere on the screen, and take a moment to go.
+        away, self._away = self._away, not self._page.in_front
+        self.way = self._screenshots.way if away or self._away else "shared-memory"
+        if away or self._away:
             return await self._screenshots.take(mark)
         await self.shown(marked=mark is True)
         frame = await self._ring.acquire()

@@ -32,7 +32,7 @@ class FrameSource(Protocol):
 
     @property
     def way(self) -> FrameWay:
-        """How the next one is made."""
+        """How the latest was made, or the first will be."""
         ...
 
     def mark(self) -> str:

@@ -28,6 +28,8 @@ MAX_FRAMES = 12
 """Frames of one document that are read, the largest first."""
 MAX_DEPTH = 4
 """How deep frames in frames are read."""
+SCROLL_SECONDS = 0.5
+"""How long a page that was scrolled for a frame may take to be drawn."""
 MAX_SPOTS = 8
 """Nodes of a frame with a covered middle for which other places to click are looked for."""
 LOCATE_TRIES = 4
@@ -318,6 +320,8 @@ async def _locate(page: Page, frame: Subframe, id: int) -> Any:
             ((inner_x, inner_y),) = places[at.parent].inverse().points([(x, y)])
             await _evaluate(page, at.parent, f"__webgym_observer.reveal({at.element}, {inner_x}, {inner_y})")
             at = at.parent
+        # Which process a click goes to is told by what was drawn last.
+        await page.evaluate_settled("null", SCROLL_SECONDS, frames=3)
     return {"error": "covered"}
 
 
