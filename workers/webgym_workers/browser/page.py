@@ -97,7 +97,8 @@ class Page:
         await Arrivals.of(client).start(patience)
         made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
         context = str(made["browserContextId"])
-        settings = TabSettings((width, height), device_scale_factor, locale, timezone)
+        scripts = {"settle": settle_script(), "guard": guard_script()}
+        settings = TabSettings((width, height), device_scale_factor, locale, timezone, scripts)
         page = cls(
             client,
             context,
@@ -118,10 +119,9 @@ class Page:
                 | window_bounds(width, height, windowed=windowed),
                 timeout=patience,
             )
-            await page._tabs.open_first(patience)
-            await page.set_viewport(width, height, device_scale_factor)
-            await page.add_script(settle_script())
-            await page.add_script(guard_script())
+            tab = await page._tabs.open_first(patience)
+            # Answered when all that it was given before is in place.
+            await tab.session.call("Runtime.evaluate", {"expression": "1"}, timeout=patience)
         except BaseException:
             page._stop()
             browser.post("Target.disposeBrowserContext", {"browserContextId": context})

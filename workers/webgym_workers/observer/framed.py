@@ -28,12 +28,10 @@ MAX_FRAMES = 12
 """Frames of one document that are read, the largest first."""
 MAX_DEPTH = 4
 """How deep frames in frames are read."""
-SCROLL_SECONDS = 0.5
-"""How long a page that was scrolled for a frame may take to be drawn."""
 MAX_SPOTS = 8
 """Nodes of a frame with a covered middle for which other places to click are looked for."""
-LOCATE_TRIES = 4
-"""How often what is around a frame is scrolled to bring a point of it into view."""
+LOCATE_SECONDS = 3.0
+"""How long the place to click in a frame is looked for, while what is around it scrolls."""
 
 _COVERED, _REACHED = 0, 1
 _LEFT, _FLAGS, _POINT = 9, 13, 15
@@ -302,7 +300,9 @@ def _check_open(page: Page) -> None:
 
 
 async def _locate(page: Page, frame: Subframe, id: int) -> Any:
-    for _ in range(LOCATE_TRIES):
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + LOCATE_SECONDS
+    while True:
         answer = await page.subframes.evaluate(frame, f"__webgym_observer.points({id})")
         if "error" in answer:
             return answer
@@ -311,18 +311,36 @@ async def _locate(page: Page, frame: Subframe, id: int) -> Any:
         codes = await _reached(page, frame, points, places)
         if _REACHED in codes:
             x, y = points[codes.index(_REACHED)]
-            return {"x": x, "y": y}
-        if all(code == _COVERED for code in codes):
+            if page.subframes.root_of(frame) is None or await _arrives(page, frame, id, x, y):
+                return {"x": x, "y": y}
+        elif all(code == _COVERED for code in codes):
             break
-        at: Subframe | None = frame
-        x, y = points[next(index for index, code in enumerate(codes) if code > _REACHED)]
-        while at is not None:
-            ((inner_x, inner_y),) = places[at.parent].inverse().points([(x, y)])
-            await _evaluate(page, at.parent, f"__webgym_observer.reveal({at.element}, {inner_x}, {inner_y})")
-            at = at.parent
-        # Which process a click goes to is told by what was drawn last.
-        await page.evaluate_settled("null", SCROLL_SECONDS, frames=3)
+        else:
+            await _reveal(page, frame, places, points[next(i for i, code in enumerate(codes) if code)])
+        if loop.time() > deadline:
+            break
     return {"error": "covered"}
+
+
+async def _arrives(page: Page, frame: Subframe, id: int, x: float, y: float) -> bool:
+    """Whether the mouse at a point of the page is over a node of a frame in another process.
+
+    To which process input goes, and where in it, is told by what was drawn last: a page that has just scrolled, and a
+    frame that scrolls the page around it, which takes a message from one process to the other, are behind.
+    """
+    await page.hover(x, y)
+    return bool(await page.subframes.evaluate(frame, f"__webgym_observer.hovered({id})"))
+
+
+async def _reveal(
+    page: Page, frame: Subframe, places: dict[Subframe | None, Projection], point: list[float]
+) -> None:
+    """Scroll what is around a frame until a point of it, given on the page, can be seen."""
+    at: Subframe | None = frame
+    while at is not None:
+        ((x, y),) = places[at.parent].inverse().points([point])
+        await _evaluate(page, at.parent, f"__webgym_observer.reveal({at.element}, {x}, {y})")
+        at = at.parent
 
 
 async def _places(page: Page, frame: Subframe) -> dict[Subframe | None, Projection]:

@@ -504,6 +504,15 @@
     const first = locate(id);
     return first.error ? first : { points: [[first.x, first.y], ...spots(id)] };
   };
+  // Whether the mouse is over a node; it comes there with a frame.
+  const hovered = async (id) => {
+    const el = elementOf(id);
+    for (let frames = 0; el && frames < 4; frames++) {
+      if (el.matches(':hover') || labelsOf(el).some((l) => l.matches(':hover'))) return true;
+      await new Promise((f) => { setTimeout(f, 100); requestAnimationFrame(f); });
+    }
+    return false;
+  };
   // For each point whether a click there reaches a frame: 0 it is covered, 1 it does, 2 it is scrolled out of view.
   const reached = (id, at) => {
     bent = new WeakMap();
@@ -599,7 +608,7 @@
 
   // Out of the page's reach: what it puts in the way costs an episode, but it cannot answer in our name by accident.
   Object.defineProperty(globalThis, '__webgym_observer', {
-    value: Object.freeze({ observe, locate, points, spots, reached, reveal, scroll, prepareTyping, clear, choose, element: elementOf,
+    value: Object.freeze({ observe, locate, points, spots, hovered, reached, reveal, scroll, prepareTyping, clear, choose, element: elementOf,
       listenersOf: (el) => listeners.get(el) || 0 }),
   });
 })();
