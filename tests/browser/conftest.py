@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -56,6 +57,19 @@ async def deal(process: ChromiumProcess) -> AsyncIterator[Deal]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def site() -> AsyncIterator[str]:
     """Address of a server for ``pages/``. ``/slow?ms=N`` answers ``done`` after that time."""
+    async with serving() as address:
+        yield address
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def other_site() -> AsyncIterator[str]:
+    """Address of another such server: another origin."""
+    async with serving() as address:
+        yield address
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[str]:
     answering: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -20,7 +20,7 @@ from webgym_workers.observer.features import NODE_FEATURES, View
 from webgym_workers.observer.snapshot import Node
 from webgym_workers.tasks import Outcome, Task
 
-__all__ = ["SCHEMA", "Deal", "act", "allowed", "dealing", "feature", "row", "shared_memory_left"]
+__all__ = ["SCHEMA", "Deal", "PageTask", "act", "allowed", "dealing", "feature", "row", "shared_memory_left"]
 
 SCHEMA = Schema()
 
@@ -58,7 +58,8 @@ class PageTask(Task):
 @asynccontextmanager
 async def dealing(client: CDPClient) -> AsyncIterator[Deal]:
     """Episodes on one page of a browser; dealing one ends the one before."""
-    page = await Page.open(client)
+    # Time enough for a machine under load.
+    page = await Page.open(client, timeout=10.0)
     for script in init_scripts(PageTask("", "")):
         await page.add_script(script)
 

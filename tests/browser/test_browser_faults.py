@@ -50,22 +50,6 @@ async def test_beforeunload_does_not_hold_a_page(page: Page, pages: str) -> None
     assert await page.evaluate("document.title") == "second"
 
 
-@pytest.mark.parametrize(("y", "url"), [(60, "second.html"), (100, "second.html?window")])
-async def test_new_tabs_are_recorded_and_closed(
-    process: ChromiumProcess, page: Page, pages: str, y: int, url: str
-) -> None:
-    await page.navigate(f"{pages}/nuisance.html")
-    await page.click(20, y)
-    assert (await page.evaluate_settled("document.title")).value == "nuisance"
-    assert [popup.url for popup in page.popups] == [f"{pages}/{url}"]
-    async with asyncio.timeout(5):
-        while len(await _tabs(process, page)) > 1:
-            await asyncio.sleep(0.01)
-    # The page still has the focus, and acts.
-    await page.click(20, 20)
-    assert (await page.evaluate_settled("answers.length")).value == 3
-
-
 async def test_links_to_other_programs_do_nothing(page: Page, pages: str) -> None:
     await page.navigate(f"{pages}/nuisance.html")
     await page.click(20, 260)
@@ -89,11 +73,6 @@ async def test_a_script_that_opens_another_program_costs_the_page(
         await click_and_read()
     assert page.closed
     assert await page.close()
-
-
-async def _tabs(process: ChromiumProcess, page: Page) -> list[str]:
-    infos = (await process.client.browser.call("Target.getTargets"))["targetInfos"]
-    return [i["targetId"] for i in infos if i["type"] == "page" and i.get("browserContextId") == page.context]
 
 
 @pytest.mark.parametrize("how", ["Page.crash", "chrome://crash"])

@@ -331,6 +331,7 @@ PILES = {
     "long": "add('p', 'word '.repeat(300000)); add('input', ''); add('textarea', '').value = 'x'.repeat(2000000);",
     "deep": "let at = document.body; for (let i = 0; i < 1000; i++) at = at.appendChild(document.createElement('div'));"
     "at.append('bottom');",
+    "huge": "document.body.insertAdjacentHTML('beforeend', '<button>b</button>'.repeat(50000));",
     "options": "const s = add('select', ''); for (let i = 0; i < 5000; i++) s.add(new Option('o' + i));",
 }
 
@@ -349,7 +350,8 @@ async def test_large_pages_take_bounded_time(deal: Deal, pile: str) -> None:
     step = await episode.step(SCHEMA.decode(SCHEMA.actions - 1))
     seconds = time.perf_counter() - start
     assert len(step.view.nodes) <= 20
-    assert seconds < 2.0
+    # 0.3 s on a machine with nothing else to do; unbounded work takes minutes.
+    assert seconds < 10.0
 
 
 async def test_an_empty_page_allows_waiting_only(deal: Deal) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -57,6 +58,14 @@ class PlayedPage:
         self.threw: Json = None
         self.settled = True
         self.session = self
+        self.subframes = SimpleNamespace(scrolling={})
+        self.depth = 0
+
+    def close_popups(self) -> None:
+        self.depth = 0
+
+    def follow_popups(self) -> None:
+        pass
 
     async def navigate(self, url: str, timeout: float) -> None:
         self.log.append(url)

@@ -10,8 +10,8 @@ from webgym.errors import BrowserError
 from webgym.schema import Schema
 from webgym.spec import Browser, RunManifest
 from webgym_workers import checks
-from webgym_workers.browser.chromium import display_room
 from webgym_workers.browser.options import BrowserOptions
+from webgym_workers.browser.window import display_room
 from webgym_workers.env import default_options
 from webgym_workers.seat import browser_options
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from webgym.schema import Action, ActionKind, Schema
 from webgym_workers.browser.faults import JavaScriptError
+from webgym_workers.observer import framed
 from webgym_workers.observer.features import View
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
         BrowserFault: the page, or its browser, broke.
     """
     kind, node_row, text_row = action
+    page.follow_popups()
     if kind is ActionKind.PRESS_ENTER:
         await page.press("Enter")
         return None
@@ -48,7 +50,7 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
         return None
     if kind in (ActionKind.SCROLL_UP, ActionKind.SCROLL_DOWN):
         direction = -1 if kind is ActionKind.SCROLL_UP else 1
-        return None if await page.evaluate(f"__webgym_observer.scroll({direction})") else "nothing to scroll"
+        return None if await framed.scroll(page, direction) else "nothing to scroll"
     if kind is ActionKind.BACK:
         return None if await page.back() else "nothing to go back to"
     if kind is ActionKind.WAIT:
@@ -57,14 +59,18 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
 
     node = view.nodes[node_row]
     if kind is ActionKind.SELECT_OPTION:
-        chosen = await page.evaluate(
-            f"__webgym_observer.choose({node.id}, {json.dumps(view.texts[text_row])})"
+        chosen = await framed.evaluate(
+            page, node, f"__webgym_observer.choose({node.id}, {json.dumps(view.texts[text_row])})"
         )
         return None if chosen else "no such option any more"
     if kind is ActionKind.CLEAR:
-        return None if await page.evaluate(f"__webgym_observer.clear({node.id})") else "field is gone"
+        return (
+            None
+            if await framed.evaluate(page, node, f"__webgym_observer.clear({node.id})")
+            else "field is gone"
+        )
 
-    point = await page.evaluate(f"__webgym_observer.locate({node.id})")
+    point = await framed.locate(page, node)
     if "error" in point:
         return str(point["error"])
     try:
@@ -79,9 +85,9 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
         text = view.texts[text_row]
         # The click may make the page do something: many fields select all of their text a little later.
         prepare = f"__webgym_observer.prepareTyping({node.id}, {json.dumps(text)})"
-        how = (await page.evaluate_settled(prepare, budget)).value
+        how = await framed.evaluate_settled(page, node, prepare, budget)
         if how == "type":
             await page.type_text(text)
         elif how != "set":
-            return str(how)
+            return str(how or "gone")
     return None

@@ -12,6 +12,7 @@ from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
 from webgym_workers.actions import is_valid, perform
 from webgym_workers.browser.faults import JavaScriptError
 from webgym_workers.observer.features import View, build_view
+from webgym_workers.observer.framed import read_page
 from webgym_workers.observer.instruction import Instruction
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
@@ -87,6 +88,8 @@ class Episode:
         self._instruction = Instruction("")
         self._view: View | None = None
         self._url = ""
+        # For each open popup, what "navigations" was in the tab that opened it.
+        self._openers: list[int] = []
 
     @property
     def instruction(self) -> Instruction:
@@ -111,6 +114,7 @@ class Episode:
             BrowserFault: the page, or its browser, broke; the page must be replaced.
             TaskError: the task's own code raised.
         """
+        self.page.close_popups()
         # Where the mouse was left, it would open a menu of the new episode. Not waited for: it is done before we look.
         self.page.session.post("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": -1, "y": -1})
         start = self._ask("start_page", self.task.start_page, seed, str)
@@ -128,6 +132,7 @@ class Episode:
         self._instruction = Instruction(goal.text, goal.emphasised)
         self._memory = EpisodeMemory(max_steps or self.task.max_steps)
         self._url = ""
+        self._openers.clear()
         self._view, _ = await self._observe()
         return self._view
 
@@ -162,7 +167,7 @@ class Episode:
         # The frame is marked in the same breath as the page is read, so it shows what was read.
         mark = self.frames.mark() if self.frames else "null"
         try:
-            read = await self.page.evaluate_settled(f"{self._read}, mark: {mark}}}; }})()", self._budget)
+            read = await read_page(self.page, f"{self._read}, mark: {mark}}}; }})()", self._budget)
         except JavaScriptError as error:
             if str(error).startswith("SyntaxError"):
                 await self._check_probe()
@@ -186,7 +191,15 @@ class Episode:
         memory = self._memory
         memory.unsettled = not read.settled
         url = snapshot.url.partition("#")[0]
-        if self._url and url != self._url:
+        depth = self.page.depth
+        if depth < len(self._openers):
+            # A popup was closed or left: what opened it has the history that it had.
+            memory.navigations = self._openers[depth]
+            del self._openers[depth:]
+        elif depth > len(self._openers):
+            self._openers += [memory.navigations] * (depth - len(self._openers))
+            memory.navigations += 1
+        elif self._url and url != self._url:
             memory.navigations += -1 if went_back and memory.navigations else 1
         self._url = url
         view = build_view(snapshot, self._instruction, memory, self._schema)

@@ -28,7 +28,8 @@ class TabActivity:
     def __init__(self, session: CDPSession, frame: str) -> None:
         self.frame = frame
         self.background: set[str] = set()
-        self._requests: dict[str, str] = {}
+        # Loader and frame of each.
+        self._requests: dict[str, tuple[str, str]] = {}
         self._loading: set[str] = set()
         self._requested = False
         self._uncommitted = False
@@ -41,7 +42,7 @@ class TabActivity:
             "Page.frameRequestedNavigation": self._on_navigation_requested,
             "Page.frameStartedLoading": self._on_started,
             "Page.frameStoppedLoading": self._on_stopped,
-            "Page.frameDetached": self._on_stopped,
+            "Page.frameDetached": self._on_detached,
             "Page.frameNavigated": self._on_navigated,
             "Page.navigatedWithinDocument": self._on_same_document,
         }.items():
@@ -107,7 +108,7 @@ class TabActivity:
 
     def _on_request(self, params: dict[str, Any]) -> None:
         if params.get("type") not in _ENDLESS:
-            self._requests[params["requestId"]] = params.get("loaderId", "")
+            self._requests[params["requestId"]] = params.get("loaderId", ""), params.get("frameId", "")
 
     def _on_done(self, params: dict[str, Any]) -> None:
         if self._requests.pop(params["requestId"], None) is not None:
@@ -130,13 +131,19 @@ class TabActivity:
             self._requested = self._uncommitted = False
         self._check()
 
+    def _on_detached(self, params: dict[str, Any]) -> None:
+        """A frame is gone, or goes on in another process, whose session tells the end of what it has in flight."""
+        self._requests = {id: of for id, of in self._requests.items() if of[1] != params["frameId"]}
+        self.background &= self._requests.keys()
+        self._on_stopped(params)
+
     def _on_navigated(self, params: dict[str, Any]) -> None:
         frame = params["frame"]
         if frame.get("parentId") is None:
             # A new document: what the old one had in flight is gone, whether or not the browser says so.
             self.frame = frame["id"]
             loader = frame.get("loaderId", "")
-            self._requests = {id: of for id, of in self._requests.items() if of == loader}
+            self._requests = {id: of for id, of in self._requests.items() if of[0] == loader}
             self.background &= self._requests.keys()
             self._loading &= {self.frame}
             self._requested = self._uncommitted = False

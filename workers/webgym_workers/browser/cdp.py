@@ -255,6 +255,8 @@ class CDPClient(asyncio.Protocol):
         if session is None:
             session = self._sessions[id] = CDPSession(self, id)
             session.on("Inspector.targetCrashed", lambda _: session.close(TargetCrashed("the tab crashed")))
+            # Of a frame in a process of its own, the session of the frame around it tells.
+            session.on("Target.detachedFromTarget", self._on_detached)
             if self.gone is not None:
                 session.close(self.gone)
         return session

@@ -22,13 +22,13 @@ from webgym_workers.browser.cdp import CDPClient, open_pipe
 from webgym_workers.browser.faults import BrowserFault, BrowserGone
 from webgym_workers.browser.find import find_chromium
 from webgym_workers.browser.options import BrowserOptions, SandboxMode
-from webgym_workers.browser.page import WINDOW_FRAME, WINDOW_GAP
 from webgym_workers.browser.profile import Profile
 from webgym_workers.browser.sandbox import sandbox_obstacle
 from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, exited, finish, kill, start
+from webgym_workers.browser.window import WINDOW_FRAME, WINDOW_GAP, display_room
 from webgym_workers.frames.display import Display, display_obstacle
 
-__all__ = ["BrowserOptions", "ChromiumProcess", "SandboxMode", "display_room"]
+__all__ = ["BrowserOptions", "ChromiumProcess", "SandboxMode"]
 
 log = logging.getLogger(__name__)
 
@@ -213,15 +213,6 @@ class ChromiumProcess:
     @property
     def _exited(self) -> bool:
         return exited(self._process)
-
-
-DISPLAY_PIXELS = (1920, 1080)
-"""A display shows pages of at least this size, in CSS pixels: tasks have pages smaller or larger than the options'."""
-
-
-def display_room(options: BrowserOptions) -> tuple[int, int]:
-    """Width and height, in CSS pixels, of the largest page that a display with these options can show."""
-    return max(options.width, DISPLAY_PIXELS[0]), max(options.height, DISPLAY_PIXELS[1])
 
 
 async def _display(options: BrowserOptions, profile: Profile) -> tuple[Display | None, str | None]:

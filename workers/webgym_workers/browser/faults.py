@@ -6,7 +6,7 @@ run's summary.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, Self
 
 from webgym.errors import BrowserError
 
@@ -91,6 +91,12 @@ class JavaScriptError(BrowserFault):
     def __init__(self, text: str) -> None:
         super().__init__(text.split("\n", 1)[0])
         self.text = text[:2000]
+
+    @classmethod
+    def of(cls, details: dict[str, Any]) -> Self:
+        """From the protocol's ``Runtime.ExceptionDetails``."""
+        exception = details.get("exception") or {}
+        return cls(str(exception.get("description") or exception.get("value") or details.get("text")))
 
 
 class NavigationError(BrowserFault):

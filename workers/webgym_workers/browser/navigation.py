@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from webgym_workers.browser.cdp import CDPSession
-from webgym_workers.browser.faults import CDPError
+from webgym_workers.browser.faults import CDPError, JavaScriptError
 
 __all__ = ["LoadWatch", "navigated_away"]
 
@@ -20,8 +20,10 @@ _NAVIGATED_AWAY = (
 )
 
 
-def navigated_away(error: CDPError) -> bool:
+def navigated_away(error: CDPError | JavaScriptError) -> bool:
     """Whether a command failed because the document it ran in was replaced."""
+    if isinstance(error, JavaScriptError):
+        return "not fully active" in error.text
     return any(words in error.message for words in _NAVIGATED_AWAY)
 
 

@@ -1,7 +1,8 @@
-"""A page: one tab in a browser context of its own.
+"""A page: one tab in a browser context of its own, and the popups that it opens.
 
 Everything that can go wrong has a type (:mod:`~webgym_workers.browser.faults`) and a deadline. Dialogs are
-answered and popups closed as they come, so that neither holds up a call; both are written down.
+answered as they come, so that none holds up a call. A popup that an action opens becomes the tab in use until it is
+closed or left by :meth:`Page.back`; others are closed as they come.
 """
 
 from __future__ import annotations
@@ -9,63 +10,55 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from webgym_workers.browser.activity import TabActivity
+from webgym_workers.browser.arrivals import Arrivals
 from webgym_workers.browser.cdp import CDPClient, CDPSession
-from webgym_workers.browser.faults import (
-    BrowserFault,
-    CDPError,
-    CDPTimeout,
-    JavaScriptError,
-    NavigationError,
-    TargetClosed,
-)
-from webgym_workers.browser.interruptions import Dialog, Interruptions, Popup, guard_script
+from webgym_workers.browser.faults import BrowserFault, CDPTimeout, TargetClosed
+from webgym_workers.browser.interruptions import Dialog, Interruptions, guard_script
 from webgym_workers.browser.keys import key_events, text_events
-from webgym_workers.browser.navigation import LoadWatch, navigated_away
-from webgym_workers.browser.settle import Evaluation, Settled, settle_expression, settle_script
+from webgym_workers.browser.popups import ARRIVAL_SECONDS, Popup, Tabs
+from webgym_workers.browser.settings import TabSettings, let_go
+from webgym_workers.browser.settle import Evaluation, Settled, settle_script
+from webgym_workers.browser.subframes import Subframes
+from webgym_workers.browser.tab import Tab
+from webgym_workers.browser.window import window_bounds
 
-__all__ = ["WINDOW_FRAME", "WINDOW_GAP", "Page"]
-
-WINDOW_FRAME = 160
-"""CSS pixels that a window has above its page: tabs and toolbar (87), and room for bars that warn of something."""
-WINDOW_GAP = 16
-"""CSS pixels that a display is wider than its widest window: one as wide as the display comes out a pixel short."""
-_LEAST_WINDOW = 500
-"""Chromium makes no window narrower."""
+__all__ = ["Page"]
 
 
 class Page:
-    """One tab; made by :meth:`open`.
+    """One page; made by :meth:`open`.
 
     Attributes:
-        session: The DevTools session of the tab, for what this class does not offer.
-        activity: Requests and navigations in flight.
-        viewport: Its width and height, CSS pixels.
+        context: Id of its browser context.
     """
 
     def __init__(
         self,
         client: CDPClient,
-        session: CDPSession,
-        target: str,
         context: str,
+        settings: TabSettings,
         *,
         timeout: float = 2.0,
         navigation_timeout: float = 15.0,
+        windowed: bool = False,
     ) -> None:
-        self.session = session
-        self.target = target
         self.context = context
-        self.activity = TabActivity(session, target)
-        self.viewport = (0, 0)
+        self._settings = settings
         self._client = client
         self._timeout = timeout
         self._navigation_timeout = navigation_timeout
+        self._windowed = windowed
         self._frames_due = 0
         self._mouse = (0.0, 0.0)
-        self._interruptions = Interruptions(client.browser, session, target, context)
+        self._interruptions = Interruptions(client.browser)
+        self._tabs = Tabs(client.browser, self._make_tab)
+        self._depth = 0
+        self._stop_arrivals = Arrivals.of(client).take(context, self._tabs.take)
 
     @classmethod
     async def open(
@@ -101,53 +94,99 @@ class Page:
         browser = client.browser
         # Making a tab is a launch in small; under load it takes longer than any command on a page.
         patience = max(10.0, timeout)
+        await Arrivals.of(client).start(patience)
         made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
         context = str(made["browserContextId"])
+        scripts = {"settle": settle_script(), "guard": guard_script()}
+        settings = TabSettings((width, height), device_scale_factor, locale, timezone, scripts)
+        page = cls(
+            client,
+            context,
+            settings,
+            timeout=timeout,
+            navigation_timeout=navigation_timeout,
+            windowed=windowed,
+        )
         try:
             await browser.call(
                 "Browser.setDownloadBehavior",
                 {"behavior": "deny", "browserContextId": context},
                 timeout=patience,
             )
-            window = {"width": width, "height": height}
-            if windowed:
-                window = {"width": max(_LEAST_WINDOW, width), "height": height + WINDOW_FRAME}
-                window |= {"left": 0, "top": 0, "newWindow": True}
-            created = await browser.call(
+            await browser.call(
                 "Target.createTarget",
-                {"url": "about:blank", "browserContextId": context, **window},
+                {"url": "about:blank", "browserContextId": context}
+                | window_bounds(width, height, windowed=windowed),
                 timeout=patience,
             )
-            target = str(created["targetId"])
-            attached = await browser.call(
-                "Target.attachToTarget", {"targetId": target, "flatten": True}, timeout=patience
-            )
-            session = client.session(str(attached["sessionId"]))
-            page = cls(
-                client, session, target, context, timeout=timeout, navigation_timeout=navigation_timeout
-            )
-            post = page.session.post
-            answers = [
-                post("Page.enable", timeout=patience),
-                post("Network.enable", timeout=patience),
-                post("Page.setLifecycleEventsEnabled", {"enabled": True}, timeout=patience),
-                post("Inspector.enable", timeout=patience),
-                post("Emulation.setFocusEmulationEnabled", {"enabled": True}, timeout=patience),
-            ]
-            if locale:
-                answers.append(post("Emulation.setLocaleOverride", {"locale": locale}, timeout=patience))
-            if timezone:
-                answers.append(
-                    post("Emulation.setTimezoneOverride", {"timezoneId": timezone}, timeout=patience)
-                )
-            await asyncio.gather(*answers)
-            await page.set_viewport(width, height, device_scale_factor)
-            await page.add_script(settle_script())
-            await page.add_script(guard_script())
+            tab = await page._tabs.open_first(patience)
+            # Answered when all that it was given before is in place.
+            await tab.session.call("Runtime.evaluate", {"expression": "1"}, timeout=patience)
         except BaseException:
+            page._stop()
             browser.post("Target.disposeBrowserContext", {"browserContextId": context})
             raise
         return page
+
+    def _make_tab(self, session: CDPSession, info: dict[str, Any]) -> Tab:
+        """The tab of a session that waits: everything is in place before it goes on."""
+        tab = Tab(
+            session,
+            str(info["targetId"]),
+            self._prepare_frame,
+            timeout=self._timeout,
+            navigation_timeout=self._navigation_timeout,
+        )
+        if str(info.get("url", "")).startswith(("http", "file:", "data:", "blob:")):
+            # A popup shows a blank document until the one it was opened for comes.
+            tab.activity.expect_navigation()
+        self._interruptions.watch(session, tab.target)
+        self._tabs.watch(session)
+        self._settings.prepare(session)
+        session.post("Page.setLifecycleEventsEnabled", {"enabled": True})
+        session.post("Inspector.enable")
+        session.post("Emulation.setDeviceMetricsOverride", self._settings.metrics)
+        Subframes.announce(session, self._timeout)
+        let_go(session)
+        return tab
+
+    def _prepare_frame(self, session: CDPSession) -> None:
+        """The session of a frame that has a process of its own."""
+        self._interruptions.watch_frame(session)
+        self._tabs.watch(session)
+        self._settings.prepare(session)
+        Subframes.announce(session, self._timeout)
+        let_go(session)
+
+    @property
+    def viewport(self) -> tuple[int, int]:
+        """Its width and height, CSS pixels."""
+        return self._settings.viewport
+
+    @property
+    def tab(self) -> Tab:
+        """The tab in use."""
+        return self._tabs.current
+
+    @property
+    def session(self) -> CDPSession:
+        """The DevTools session of the tab in use, for what this class does not offer."""
+        return self._tabs.current.session
+
+    @property
+    def activity(self) -> TabActivity:
+        """Requests and navigations in flight in the tab in use."""
+        return self._tabs.current.activity
+
+    @property
+    def subframes(self) -> Subframes:
+        """Frames of the tab in use that scripts of its document cannot look into."""
+        return self._tabs.current.subframes
+
+    @property
+    def depth(self) -> int:
+        """How many popups are open, the one in use included; 0 is the page's own tab."""
+        return self._tabs.depth
 
     @property
     def dialogs(self) -> list[Dialog]:
@@ -156,37 +195,44 @@ class Page:
 
     @property
     def popups(self) -> list[Popup]:
-        """The latest tabs and windows that the page opened and we closed, oldest first."""
-        return self._interruptions.popups
+        """The latest tabs and windows that the page opened, oldest first, and whether they were followed."""
+        return self._tabs.popups
 
     @property
     def closed(self) -> bool:
-        """Whether the tab is gone: closed, crashed, or its browser ended."""
-        return self.session.closed is not None
+        """Whether the page's own tab is gone: closed, crashed, or its browser ended."""
+        return self._tabs.first.session.closed is not None
+
+    @property
+    def in_front(self) -> bool:
+        """Whether the page's own tab is in use and no popup's window may lie over it any more."""
+        return not self._tabs.depth and not self._tabs.closing
 
     async def set_viewport(self, width: int, height: int, device_scale_factor: float = 1.0) -> None:
         """Set the page's size in CSS pixels and how many device pixels make one."""
-        await self._call(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": device_scale_factor, "mobile": False},
-        )
-        self.viewport = (width, height)
+        self._settings.viewport, self._settings.scale = (width, height), device_scale_factor
+        await self._call("Emulation.setDeviceMetricsOverride", self._settings.metrics)
 
     async def add_script(self, source: str) -> str:
         """Run ``source`` at document start in every document from now on, before the page's own scripts.
 
-        It also runs at once in the document that is there.
+        It also runs at once in the document that is there. Frames and popups get it, too.
 
         Returns:
             An id for :meth:`remove_script`.
         """
-        answer = await self._call(
-            "Page.addScriptToEvaluateOnNewDocument", {"source": source, "runImmediately": True}
-        )
+        script = {"source": source, "runImmediately": True}
+        for tab in self._tabs:
+            for session in (tab.session, *tab.subframes.sessions):
+                if session is not self.session:
+                    session.post("Page.addScriptToEvaluateOnNewDocument", script)
+        answer = await self._call("Page.addScriptToEvaluateOnNewDocument", script)
+        self._settings.scripts[str(answer["identifier"])] = source
         return str(answer["identifier"])
 
     async def remove_script(self, id: str) -> None:
         """Install the script of this id no more."""
+        self._settings.scripts.pop(id, None)
         await self._call("Page.removeScriptToEvaluateOnNewDocument", {"identifier": id})
 
     async def navigate(self, url: str, timeout: float = 15.0) -> None:
@@ -198,38 +244,25 @@ class Page:
             TargetCrashed: It crashed the tab.
             BrowserGone: The browser ended.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        loads = LoadWatch(self.session, self.activity.frame)
-        try:
-            try:
-                answer = await self.session.call("Page.navigate", {"url": url}, timeout=timeout)
-            except CDPTimeout:
-                self.session.post("Page.stopLoading")
-                raise NavigationError(url, "timeout") from None
-            except CDPError as error:
-                raise NavigationError(url, error.message) from None
-            if answer.get("errorText"):
-                # Chromium now shows an error page of its own; nothing of the site is there.
-                raise NavigationError(url, str(answer["errorText"]))
-            loader = answer.get("loaderId")
-            # Without a loader it was a jump inside the document, which is done.
-            if loader and not await loads.wait(str(loader), deadline - loop.time()):
-                self.session.post("Page.stopLoading")
-                raise NavigationError(url, "timeout")
-        finally:
-            loads.stop()
+        await self.tab.navigate(url, timeout)
 
     async def back(self) -> bool:
-        """Go back in the tab's history and wait for the page; False where there is nothing to go back to."""
-        history = await self._call("Page.getNavigationHistory")
-        index = int(history["currentIndex"])
-        # The first entry is the blank page that every tab starts with.
-        if index <= 0 or history["entries"][index - 1]["url"] == "about:blank":
-            return False
-        self.activity.expect_navigation()
-        await self._call("Page.navigateToHistoryEntry", {"entryId": history["entries"][index - 1]["id"]})
-        return True
+        """Go back in the tab's history, which the next settled reading waits for.
+
+        At the start of a popup's history the popup is closed, and what opened it is in use again.
+
+        Returns:
+            False where there is nothing to go back to.
+        """
+        return await self.tab.back() or await self._tabs.leave(self._timeout)
+
+    def follow_popups(self) -> None:
+        """Follow the popups that open from here until the next settled reading ends. Clicks and keys imply it."""
+        self._tabs.expect()
+
+    def close_popups(self) -> None:
+        """Close all popups, so that the page's own tab is in use."""
+        self._tabs.close_popups()
 
     async def evaluate(self, expression: str, *args: Any, timeout: float | None = None) -> Any:
         """The JSON value of an expression, or of a function applied to ``args``; promises are awaited.
@@ -241,8 +274,7 @@ class Page:
         """
         if args:
             expression = f"({expression})({','.join(json.dumps(a) for a in args)})"
-        limit = self._timeout if timeout is None else timeout
-        return await self._evaluate(expression, limit)
+        return await self.tab.evaluate(expression, self._timeout if timeout is None else timeout)
 
     async def evaluate_settled(self, expression: str, budget: float = 1.0, *, frames: int = 0) -> Evaluation:
         """Wait until the page is at rest, at most ``budget`` seconds, and evaluate in the same call.
@@ -264,49 +296,27 @@ class Page:
         deadline = start + budget
         frames = max(frames, self._frames_due)
         self._frames_due = 0
-        activity = self.activity
-        in_time = True
+        tabs = self._tabs
         while True:
-            if not activity.idle:
-                in_time = await activity.wait_idle(deadline - loop.time())
-                if not in_time and not activity.committed:
-                    await self._end_navigation(start + self._navigation_timeout - loop.time())
-            left = max(0.0, deadline - loop.time()) if in_time else 0.0
+            if tabs.arriving:
+                await tabs.arrive(ARRIVAL_SECONDS)
+            tab = tabs.current
+            if tabs.depth != self._depth:
+                self._depth = tabs.depth
+                # Another page to load, in time of its own.
+                deadline = loop.time() + budget
+                if self._windowed:
+                    tab.session.post("Page.bringToFront")
             try:
-                quiet, _, background, value = await self._evaluate(
-                    settle_expression(expression, left, frames), left + self._timeout
-                )
-            except CDPTimeout:
-                if activity.committed:
+                read = await tab.evaluate_settled(expression, max(0.0, deadline - loop.time()), frames)
+            except TargetClosed:
+                # A popup that closed meanwhile; what opened it is what there is to see.
+                if tabs.current is tab:
                     raise
-                # It waits behind a navigation that began just before it.
-                in_time = False
-                await self._end_navigation(start + self._navigation_timeout - loop.time())
                 continue
-            except CDPError as error:
-                if not navigated_away(error) or loop.time() > deadline + self._timeout:
-                    raise
-                # The document was replaced while we read it; the one that comes is what there is to see.
-                if activity.idle:
-                    activity.expect_navigation()
-                    await activity.wait_idle(min(0.25, max(0.01, deadline - loop.time())))
-                continue
-            if activity.idle or not in_time:
-                break
-            if loop.time() >= deadline:
-                in_time = False
-                break
-            frames = 0
-        background += len(activity.background)
-        if not in_time:
-            activity.let_go()
-        return Evaluation(value, bool(quiet) and in_time, (loop.time() - start) * 1e3, background)
-
-    async def _end_navigation(self, timeout: float) -> None:
-        """Wait for a navigation that has no answer yet, or call it off: until then nothing can be read."""
-        if not await self.activity.wait_committed(timeout):
-            self.session.post("Page.stopLoading")
-            await self.activity.wait_committed(self._timeout)
+            if tabs.current is tab and not tabs.arriving:
+                tabs.settle_down()
+                return replace(read, milliseconds=(loop.time() - start) * 1e3)
 
     async def settle(self, budget: float = 1.0) -> Settled:
         """Wait until the page is at rest, at most ``budget`` seconds; see :meth:`evaluate_settled`."""
@@ -315,26 +325,19 @@ class Page:
 
     async def wait_for_change(self, budget: float = 1.0) -> bool:
         """Wait until something on the page changes; False when ``budget`` seconds passed without."""
-        expression = f"typeof __webgym_settle==='object'&&__webgym_settle.change({budget * 1000:.0f})"
-        try:
-            return bool(await self._evaluate(expression, budget + self._timeout))
-        except CDPError as error:
-            if navigated_away(error):
-                return True
-            raise
+        return await self.tab.wait_for_change(budget)
 
     async def click(self, x: float, y: float, count: int = 1) -> None:
         """Click at a point of the viewport (CSS pixels); ``count`` 2 is a double click. Never sent twice."""
         where = {"x": x, "y": y, "button": "left"}
         self._mouse = (x, y)
-        post = self.session.post
         # The browser handles input in the order of arrival, and the press brings the move before it to the
         # page at once; so nothing is gained by waiting for each answer.
         events = [{"type": "mouseMoved", "x": x, "y": y}]
         for n in range(1, count + 1):
             events.append({**where, "type": "mousePressed", "clickCount": n, "buttons": 1})
             events.append({**where, "type": "mouseReleased", "clickCount": n, "buttons": 0})
-        await asyncio.gather(*[post("Input.dispatchMouseEvent", e, timeout=self._timeout) for e in events])
+        await self._input([("Input.dispatchMouseEvent", e) for e in events], self._timeout)
 
     async def hover(self, x: float, y: float) -> None:
         """Move the mouse to a point of the viewport (CSS pixels). The page sees it in its next frame."""
@@ -356,17 +359,9 @@ class Page:
         commands = text_events(text)
         # One deadline for all of it: a long text takes longer than one key.
         timeout = self._timeout + 0.01 * len(commands)
-        start = 0
-        while start < len(commands):
-            method = commands[start][0]
-            end = start
-            while end < len(commands) and commands[end][0] == method:
-                end += 1
-            # Keys and insertions take different ways through the browser: one run at a time keeps order.
-            await asyncio.gather(
-                *[self.session.post(method, params, timeout=timeout) for _, params in commands[start:end]]
-            )
-            start = end
+        # Keys and insertions take different ways through the browser: one run at a time keeps order.
+        for _, run in groupby(commands, key=lambda command: command[0]):
+            await self._input(list(run), timeout)
 
     async def press(self, key: str) -> None:
         """Press and release a key: ``Enter``, ``Tab``, ``Backspace``, ``a``, ``Control+a``.
@@ -374,9 +369,17 @@ class Page:
         Raises:
             ValueError: There is no such key.
         """
-        post = self.session.post
-        events = key_events(key)
-        await asyncio.gather(*[post("Input.dispatchKeyEvent", e, timeout=self._timeout) for e in events])
+        await self._input([("Input.dispatchKeyEvent", e) for e in key_events(key)], self._timeout)
+
+    async def _input(self, commands: list[tuple[str, dict[str, Any]]], timeout: float) -> None:
+        self._tabs.expect()
+        tab = self._tabs.current
+        try:
+            await asyncio.gather(*[tab.session.post(*command, timeout=timeout) for command in commands])
+        except TargetClosed:
+            # A popup that closes itself upon a click has taken the click.
+            if self._tabs.current is tab:
+                raise
 
     async def screenshot(self) -> bytes:
         """The viewport as PNG bytes."""
@@ -393,7 +396,7 @@ class Page:
         Returns:
             False when the browser did not do so in time: it hangs, and should be replaced.
         """
-        self._interruptions.stop()
+        self._stop()
         browser = self._client.browser
         try:
             await browser.call(
@@ -403,22 +406,14 @@ class Page:
             return False
         except BrowserFault:
             pass
-        self.session.close(TargetClosed("the tab was closed"))
+        for tab in self._tabs:
+            tab.session.close(TargetClosed("the tab was closed"))
         return self._client.gone is None
+
+    def _stop(self) -> None:
+        self._interruptions.stop()
+        self._tabs.stop()
+        self._stop_arrivals()
 
     async def _call(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         return await self.session.call(method, params, timeout=self._timeout)
-
-    async def _evaluate(self, expression: str, timeout: float) -> Any:
-        answer = await self.session.call(
-            "Runtime.evaluate",
-            {"expression": expression, "returnByValue": True, "awaitPromise": True, "userGesture": True},
-            timeout=timeout,
-        )
-        thrown = answer.get("exceptionDetails")
-        if thrown is not None:
-            exception = thrown.get("exception") or {}
-            raise JavaScriptError(
-                str(exception.get("description") or exception.get("value") or thrown.get("text"))
-            )
-        return answer["result"].get("value")

@@ -30,7 +30,8 @@
   const setAdd = Set.prototype.add, setDelete = Set.prototype.delete, setForEach = Set.prototype.forEach;
   const addListener = EventTarget.prototype.addEventListener, removeListener = EventTarget.prototype.removeEventListener;
   const postMessage = MessagePort.prototype.postMessage;
-  const doc = document, win = globalThis;
+  const win = globalThis;
+  let doc = document;
 
   let mutations = 0;        // counted towards unrest
   let changes = 0;          // all of them, background too
@@ -48,8 +49,12 @@
     return n;
   };
   const observer = new MutationObserver((records) => changed(records, false));
-  observer.observe(doc, { subtree: true, childList: true, attributes: true, characterData: true,
-    attributeOldValue: true });
+  const { observe } = MutationObserver.prototype;
+  const watch = () => apply(observe, observer, [doc, { subtree: true, childList: true, attributes: true,
+    characterData: true, attributeOldValue: true }]);
+  watch();
+  // A popup's or frame's first blank document gives its window, and this script, to the one that it was opened for.
+  const renew = () => { if (doc !== document) { doc = document; watch(); changes++; mutations++; } };
   const flush = (background) => changed(apply(takeRecords, observer, []), background);
 
   // A chain is what one cause keeps going: an interval, a timer that sets its successor, a frame that requests the next.
@@ -197,6 +202,25 @@
     for (const a of activity().animating) { letGo.add(a); background++; }
   };
 
+  // Frames of the same origin have scripts of their own that know what goes on in them. One may be replaced while it is
+  // waited for, and never answer.
+  const MAX_FRAMES = 50;
+  const framesQuiet = async (left) => {
+    const end = now() + left;
+    let quiet = true;
+    for (let i = 0; i < win.length && i < MAX_FRAMES; i++) {
+      let inner = null;
+      try { inner = win[i].__webgym_settle; } catch { continue; }
+      if (!inner) continue;
+      const rest = Math.max(0, end - now());
+      quiet = await new NativePromise((f) => {
+        apply(nativeSetTimeout, win, [f, rest + 20, false]);
+        (async () => { f((await inner.settle(rest, 0, () => 0))[0]); })();
+      }) && quiet;
+    }
+    return quiet;
+  };
+
   /**
    * Wait until the page is at rest, then evaluate.
    * @param {number} budget milliseconds
@@ -206,6 +230,7 @@
    */
   const settle = async (budget, frames, read) => {
     const start = now();
+    renew();
     let calm = 0, quiet = true, seen = settled;
     for (;;) {
       flush(false);
@@ -218,8 +243,14 @@
         seen = mutations;
       }
       const busy = timer !== Infinity || frameDue || animating.length > 0 || loading || frames > 0;
-      if (!busy && ++calm > CALM_TURNS) break;
       const left = budget - (now() - start);
+      if (!busy && ++calm > CALM_TURNS) {
+        if (!win.length) break;
+        quiet = await framesQuiet(Math.max(0, left));
+        flush(false);
+        if (seen === mutations || !quiet) break;
+        continue;
+      }
       if (left <= 0) { quiet = false; abandon(); break; }
       if (!busy) await turn();
       else if (frames > 0) { frames--; await frame(); } else if (frameDue || animating.length) await frame();
@@ -233,6 +264,7 @@
 
   /** Resolves to true at the next change of the page, to false after budget milliseconds. */
   const change = (budget) => {
+    renew();
     const before = changes;
     flush(false);
     if (changes !== before) return true;

@@ -21,7 +21,7 @@ async def check_display(setting: Setting) -> Finding:
     """Start an Xvfb as large as a run's, and map its screen."""
     if setting.host.system != "Linux":
         return judge_no_display(setting.host, "", required=setting.wanted.needs_display)
-    from webgym_workers.browser.chromium import display_room
+    from webgym_workers.browser.window import display_room
     from webgym_workers.frames.display import Display, display_obstacle
 
     obstacle = display_obstacle()

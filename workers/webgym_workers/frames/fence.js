@@ -8,7 +8,7 @@
 (() => {
   if (globalThis.__webgym_fence || !globalThis.document) return;
   const { apply } = Reflect;
-  const doc = document;
+  let doc = document;
   const create = Document.prototype.createElement, append = Node.prototype.appendChild,
     attach = Element.prototype.attachShadow, setProperty = CSSStyleDeclaration.prototype.setProperty,
     showPopover = HTMLElement.prototype.showPopover, matches = Element.prototype.matches;
@@ -34,6 +34,8 @@
 
   /** Paint the mark in a colour; false where there is no page to paint it on. */
   const fence = (color) => {
+    // A popup's first blank document gives its window, and this script, to the one that it was opened for.
+    if (doc !== document) { doc = document; host = null; }
     if (!(apply(root, doc, []) instanceof HTMLElement)) return false;
     if (!host) make();
     if (!apply(isConnected, host, [])) apply(append, apply(root, doc, []), [host]);

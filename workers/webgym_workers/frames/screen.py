@@ -30,6 +30,7 @@ from webgym_workers.frames.display import Display
 from webgym_workers.frames.framebuffer import Layout
 from webgym_workers.frames.resize import page_image, shrink
 from webgym_workers.frames.ring import FrameRing
+from webgym_workers.frames.screenshot import ScreenshotFrames
 
 if TYPE_CHECKING:
     from webgym_workers.browser.page import Page
@@ -80,11 +81,13 @@ class ScreenFrames:
         display: Its browser's.
         area: Where the page is on it.
         ring: Where frames go.
+
+    Attributes:
+        way: How the latest frame was made: by screenshot while a popup is open.
     """
 
-    way: FrameWay = "shared-memory"
-
     def __init__(self, page: Page, display: Display, area: PageArea, ring: FrameRing) -> None:
+        self.way: FrameWay = "shared-memory"
         self.display = display
         self.area = area
         self.counters = FrameCounters()
@@ -93,6 +96,8 @@ class ScreenFrames:
         self._turn = 0
         self._patience = FENCE_SECONDS
         self._restless = False
+        self._screenshots = ScreenshotFrames(page, ring)
+        self._away = False
         self._patch = max(1, round(MARK_CSS_PIXELS * area.scale))
         width, height = page.viewport
         # The middle of the mark.
@@ -115,6 +120,11 @@ class ScreenFrames:
         Raises:
             DisplayGone: The display ended, hangs or is black.
         """
+        # The windows of popups may lie anywhere on the screen, and take a moment to go.
+        away, self._away = self._away, not self._page.in_front
+        self.way = self._screenshots.way if away or self._away else "shared-memory"
+        if away or self._away:
+            return await self._screenshots.take(mark)
         await self.shown(marked=mark is True)
         frame = await self._ring.acquire()
         await self.shoot(frame)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webgym.errors import BrowserError
-from webgym_workers.browser.chromium import display_room
+from webgym_workers.browser.window import display_room
 from webgym_workers.frames.calibration import calibrate
 from webgym_workers.frames.ring import FrameRing
 from webgym_workers.frames.screen import ScreenFrames, fence_script
@@ -28,13 +28,12 @@ FrameWay = Literal["shared-memory", "screenshot"]
 
 
 class FrameSource(Protocol):
-    """Frames of one page.
+    """Frames of one page."""
 
-    Attributes:
-        way: How they are made.
-    """
-
-    way: FrameWay
+    @property
+    def way(self) -> FrameWay:
+        """How the latest was made, or the first will be."""
+        ...
 
     def mark(self) -> str:
         """A JavaScript expression to evaluate right after the page was read; its value goes to :meth:`take`."""

@@ -3,7 +3,7 @@
 // which it wraps to learn which elements react to clicks.
 (() => {
   if (globalThis.__webgym_observer) return;
-  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 64;
+  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 2000;
   const CLICK = 1, DOUBLE = 2, HOVER = 4;
   const EVENT_BITS = {
     click: CLICK, mousedown: CLICK, mouseup: CLICK, pointerdown: CLICK, pointerup: CLICK, touchend: CLICK,
@@ -54,8 +54,25 @@
     return el && el.isConnected && el.ownerDocument.defaultView ? el : null;
   };
 
-  // Where an element stands on the whole page: frames of the same origin and open shadow roots are part of it.
-  const innerDocument = (el) => (el.tagName === 'IFRAME' || el.tagName === 'FRAME' ? el.contentDocument : null);
+  // Where an element stands on the whole page: frames of the same origin and open shadow roots are part of it. Frames of
+  // other origins, and those that a transform or zoom bends, are read by their own observers and put in place by ours.
+  const isFrame = (el) => el.tagName === 'IFRAME' || el.tagName === 'FRAME';
+  let bent = new WeakMap();
+  const isBent = (frame) => {
+    let known = bent.get(frame);
+    if (known === undefined) {
+      known = false;
+      for (let p = frame; p && !known; p = parentOf(p)) {
+        if (p.nodeType !== 1) continue;
+        const s = getComputedStyle(p);
+        known = s.scale !== 'none' || s.rotate !== 'none' || s.perspective !== 'none' || s.zoom !== '1' || s.offsetPath !== 'none' ||
+          s.transform !== 'none' && !s.transform.startsWith('matrix(1, 0, 0, 1,');
+      }
+      bent.set(frame, known);
+    }
+    return known;
+  };
+  const innerDocument = (el) => (isFrame(el) && el.contentDocument && !isBent(el) ? el.contentDocument : null);
   const frameOf = (doc) => (doc !== document && doc.defaultView ? doc.defaultView.frameElement : null);
   const innerCorner = (frame) => {
     const r = frame.getBoundingClientRect(), style = getComputedStyle(frame);
@@ -78,6 +95,11 @@
     const range = el.ownerDocument.createRange();
     range.selectNodeContents(el);
     return onPage(range.getBoundingClientRect(), el.ownerDocument);
+  };
+  // What can be clicked of a link without a box of its own: around a floated image, say.
+  const boxOf = (el) => {
+    const r = rectOf(el);
+    return r.width > 0 && r.height > 0 || !el.firstChild || el.getClientRects().length > 1 ? r : contentsRect(el);
   };
   const parentOf = (n) => n.assignedSlot || n.parentNode || n.host || (n.nodeType === 9 ? frameOf(n) : null);
   const childNodesOf = (el) => {
@@ -114,6 +136,21 @@
     const seen = r.width > 2 && r.height > 2 && control.checkVisibility({ opacityProperty: true, visibilityProperty: true });
     return seen ? null : control;
   };
+  // A field's own list of its labels is looked for in the whole document each time; here all are found at once.
+  let labels = new WeakMap();
+  const labelsOf = (el) => {
+    const root = el.getRootNode();
+    let known = labels.get(root);
+    if (!known) {
+      known = new Map();
+      for (const label of root.querySelectorAll ? root.querySelectorAll('label') : []) {
+        const { control } = label;
+        if (control) known.set(control, [...(known.get(control) || []), label]);
+      }
+      labels.set(root, known);
+    }
+    return known.get(el) || [];
+  };
   const isToggle = (el) => el.tagName === 'INPUT' && (el.type === 'checkbox' || el.type === 'radio');
   const isNative = (el) => (NATIVE.has(el.tagName) && !(el.tagName === 'A' && !el.hasAttribute('href') && !reacts(el))) ||
     el.isContentEditable && !(el.parentElement && el.parentElement.isContentEditable) ||
@@ -131,15 +168,16 @@
 
   // What a person reads beside a field: its label, else what stands before it in the same row.
   const labelOf = (el, skipped) => {
-    if (el.labels && el.labels.length) return squash([...el.labels].map((l) => l.textContent).join(' '));
+    const own = labelsOf(el);
+    if (own.length) return squash(own.map((l) => l.textContent).join(' '));
     const by = el.getAttribute('aria-labelledby');
     if (by) {
       const text = by.split(/\s+/).map((i) => { const e = el.getRootNode().getElementById(i); return e ? e.textContent : ''; });
       if (squash(text.join(' '))) return squash(text.join(' '));
     }
-    const own = el.getAttribute('aria-label') || el.getAttribute('placeholder') || el.getAttribute('title') ||
+    const said = el.getAttribute('aria-label') || el.getAttribute('placeholder') || el.getAttribute('title') ||
       el.getAttribute('alt');
-    if (own) return squash(own);
+    if (said) return squash(said);
     if (!(el.tagName === 'INPUT' || el.tagName === 'SELECT' || el.tagName === 'TEXTAREA')) return '';
     if (el.tagName === 'INPUT' && (el.type === 'submit' || el.type === 'button')) return '';
     for (let at = el, up = 0; at && up < 3; at = at.parentElement, up++) {
@@ -217,7 +255,7 @@
   const delivers = (el, found) => {
     if (!found) return false;
     if (contains(el, found)) return true;
-    return !!(el.labels && [...el.labels].some((l) => contains(l, found))) && !isNative(found);
+    return labelsOf(el).some((l) => contains(l, found)) && !isNative(found);
   };
   const encloses = (outer, r) =>
     outer.left <= r.left && outer.top <= r.top && outer.right >= r.right && outer.bottom >= r.bottom;
@@ -239,6 +277,12 @@
     // Behind a cover that leaves nothing of it to see, such as the one over a page that is done, no spot is worth a try.
     if (found && !contains(found, el) && encloses(rectOf(found), r)) return null;
     if (++searches > MAX_SEARCHES) return null;
+    // The lines of a link that wraps: the middle of all may be beside each.
+    const lines = el.ownerDocument === document ? el.getClientRects() : [];
+    for (let i = 0; i < lines.length && i < 4 && lines.length > 1; i++) {
+      const [lx, ly] = middle(lines[i]);
+      if (inView(lines[i]) && owns(el, lx, ly)) return { x: lx, y: ly };
+    }
     for (const [fx, fy] of SPOTS) {
       // A pixel inside the border at the least: often all that another element leaves to see is a strip at the edge.
       const px = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
@@ -249,7 +293,10 @@
   };
   // Scrolled out of something that holds it, a frame maybe.
   const clipped = (el) => {
-    const r = el.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2;
+    const r = el.getBoundingClientRect();
+    return clippedAt(el, r.left + r.width / 2, r.top + r.height / 2);
+  };
+  const clippedAt = (el, x, y) => {
     const root = el.ownerDocument.documentElement;
     for (let p = parentOf(el); p && p !== root; p = parentOf(p)) {
       if (p.nodeType !== 1) continue;
@@ -265,8 +312,22 @@
     return x < 0 || y < 0 || x > width || y > height || clipped(frame);
   };
 
-  const observe = (exclude) => {
-    const nodes = [], texts = [];
+  // Under a bar that stays where it is while the page scrolls: scrolling brings it out.
+  const underBar = (r) => {
+    const root = document.scrollingElement;
+    if (!root || root.scrollHeight <= innerHeight + 1) return false;
+    for (let p = deepestAt(...middle(r)); p; p = parentOf(p)) {
+      if (p.nodeType !== 1) continue;
+      const { position } = getComputedStyle(p);
+      if (position === 'fixed' || position === 'sticky') return p.getBoundingClientRect().height < innerHeight / 2;
+    }
+    return false;
+  };
+
+  const observe = (exclude, inFrame) => {
+    const nodes = [], texts = [], frames = [];
+    bent = new WeakMap();
+    labels = new WeakMap();
     scrollers = [];
     searches = 0;
     const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
@@ -286,9 +347,10 @@
       if (SKIP.has(el.tagName) || skipped.has(el)) return ['', 0, null];
       const style = getComputedStyle(el);
       if (style.display === 'none' || +style.opacity <= 0.01) return ['', 0, null];
-      const rect = style.display === 'contents' ? contentsRect(el) : rectOf(el);
+      const boxless = style.display === 'contents' || (style.display === 'inline' && isNative(el));
+      const rect = boxless ? boxOf(el) : rectOf(el);
       const before = texts.length;
-      const least = isToggle(el) && el.labels.length ? 2 : 0;
+      const least = isToggle(el) && labelsOf(el).length ? 2 : 0;
       const shown = style.visibility === 'visible' && rect.width > least && rect.height > least;
       const structural = isStructural(el);
       if (!structural && scrollable(el)) scrollers.push(el);
@@ -309,6 +371,8 @@
         if (doc && doc.body && shown) {
           children = [doc.body];
           if (doc.scrollingElement && scrollable(doc.scrollingElement)) scrollers.push(doc.scrollingElement);
+        } else if (shown && isFrame(el) && (!el.contentDocument || isBent(el))) {
+          frames.push([idOf(el), nodes.length, texts.length, rect.width * rect.height]);
         }
         for (const child of children) {
           if (child.nodeType !== 1) continue;
@@ -377,10 +441,11 @@
       if (isEditable(el)) flags |= el.readOnly ? FLAG.readonly : FLAG.editable;
       if (el.multiple && tag === 'select') flags |= FLAG.multiple;
       const target = targetPoints.get(n.id) || el;
-      const r = target === el ? n.rect : rectOf(target);
+      const r = target === el ? n.rect : boxOf(target);
+      let point = null;
       if (!inView(r)) flags |= FLAG.offscreen;
-      else if (hitPoint(el, r)) flags |= FLAG.hit;
-      else if (clipped(el)) flags |= FLAG.offscreen;
+      else if ((point = hitPoint(el, r))) flags |= FLAG.hit;
+      else if (clipped(el) || underBar(r)) flags |= FLAG.offscreen;
       let value = null, options = null;
       if (tag === 'select') {
         options = [...el.options].filter((o) => !o.matches(':disabled')).slice(0, MAX_OPTIONS).map((o) => squash(o.textContent).slice(0, MAX_TEXT));
@@ -393,30 +458,90 @@
       if (style) color = el.namespaceURI === 'http://www.w3.org/2000/svg' ? style.fill : style.backgroundColor;
       out.push([n.id, tag, control.type || el.getAttribute('role') || '', n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
         rowOf(el, n.text), value, options, r.left, r.top, r.width, r.height, flags, color]);
+      if (inFrame) out[out.length - 1].push(point && [point.x, point.y]);
     }
     const root = document.scrollingElement || document.documentElement;
     if (root && scrollable(root) && !scrollers.includes(root)) scrollers.push(root);
-    const up = scrollers.some((s) => s.scrollTop > 1);
-    const down = scrollers.some((s) => s.scrollTop + s.clientHeight < s.scrollHeight - 1);
+    // How large the largest is that can be scrolled that way.
+    const area = (movable) => Math.max(0, ...scrollers.filter(movable).map((s) => s.clientWidth * s.clientHeight));
+    const up = area((s) => s.scrollTop > 1);
+    const down = area((s) => s.scrollTop + s.clientHeight < s.scrollHeight - 1);
     return {
       url: location.href, title: document.title, width: innerWidth, height: innerHeight,
       up, down, scroll: root && root.scrollHeight > innerHeight ? root.scrollTop / (root.scrollHeight - innerHeight) : 0,
       focused: active && !isStructural(active) ? (isEditable(active) ? 2 : 1) : 0, truncated, nodes: out,
+      frames, focusedFrame: active && isFrame(active) ? idOf(active) : 0,
     };
   };
 
   // Where to click for a node: brought into view if it has to be, and tested, since the page may have moved since.
   const locate = (id) => {
     searches = 0;
+    bent = new WeakMap();
+    labels = new WeakMap();
     const el = elementOf(id);
     if (!el) return { error: 'gone' };
     let target = targetPoints.get(id);
     if (!target || !target.isConnected) target = el;
-    const attempt = () => hitPoint(el, rectOf(target));
+    const attempt = () => hitPoint(el, boxOf(target));
     const found = attempt();
     if (found) return found;
     target.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
     return attempt() || { error: 'covered' };
+  };
+
+  // For a node in a frame: all points worth a try, since what is around the frame may cover some of them.
+  const spots = (id) => {
+    const el = elementOf(id), r = el && boxOf(targetPoints.get(id) || el), found = [];
+    for (const [fx, fy] of el ? [[0.5, 0.5], ...SPOTS] : []) {
+      const x = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
+      const y = Math.min(Math.max(r.top + r.height * fy, r.top + 1), r.bottom - 1);
+      if (x >= 0 && y >= 0 && x < innerWidth && y < innerHeight && owns(el, x, y)) found.push([x, y]);
+    }
+    return found;
+  };
+  const points = (id) => {
+    const first = locate(id);
+    return first.error ? first : { points: [[first.x, first.y], ...spots(id)] };
+  };
+  // Whether the mouse is over a node; it comes there with a frame.
+  const hovered = async (id) => {
+    const el = elementOf(id);
+    for (let frames = 0; el && frames < 4; frames++) {
+      if (el.matches(':hover') || labelsOf(el).some((l) => l.matches(':hover'))) return true;
+      await new Promise((f) => { setTimeout(f, 100); requestAnimationFrame(f); });
+    }
+    return false;
+  };
+  // For each point whether a click there reaches a frame: 0 it is covered, 1 it does, 2 it is scrolled out of view.
+  const reached = (id, at) => {
+    bent = new WeakMap();
+    const el = elementOf(id);
+    return at.map(([x, y]) => {
+      if (!el) return 0;
+      if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight) return 2;
+      if (deepestAt(x, y) === el) return 1;
+      const { x: left, y: top } = onPage(new DOMRect(0, 0, 0, 0), el.ownerDocument);
+      return clippedAt(el, x - left, y - top) ? 2 : 0;
+    });
+  };
+  // Scrolls what is around a frame until a point of it can be seen.
+  const reveal = (id, x, y) => {
+    const el = elementOf(id);
+    for (let p = el && parentOf(el); p; p = parentOf(p)) {
+      if (p.nodeType !== 1) continue;
+      const doc = p.ownerDocument, whole = p === doc.documentElement, moves = whole ? doc.scrollingElement || p : p;
+      const view = doc.defaultView;
+      const box = whole ? onPage(new DOMRect(0, 0, view.innerWidth, view.innerHeight), doc) : rectOf(p);
+      const dx = x <= box.left || x >= box.right - 1 ? x - (box.left + box.right) / 2 : 0;
+      const dy = y <= box.top || y >= box.bottom - 1 ? y - (box.top + box.bottom) / 2 : 0;
+      if (!dx && !dy) continue;
+      const { scrollLeft, scrollTop } = moves;
+      moves.scrollBy({ left: dx, top: dy, behavior: 'instant' });
+      x -= moves.scrollLeft - scrollLeft;
+      y -= moves.scrollTop - scrollTop;
+    }
+    return true;
   };
 
   const scroll = (direction) => {
@@ -483,6 +608,7 @@
 
   // Out of the page's reach: what it puts in the way costs an episode, but it cannot answer in our name by accident.
   Object.defineProperty(globalThis, '__webgym_observer', {
-    value: Object.freeze({ observe, locate, scroll, prepareTyping, clear, choose, listenersOf: (el) => listeners.get(el) || 0 }),
+    value: Object.freeze({ observe, locate, points, spots, hovered, reached, reveal, scroll, prepareTyping, clear, choose, element: elementOf,
+      listenersOf: (el) => listeners.get(el) || 0 }),
   });
 })();

@@ -50,6 +50,8 @@ class Node:
     height: float
     flags: NodeFlag
     color: str
+    frame: int = 0
+    """The observer's number of the frame that a script of the page cannot look into and that holds the node; 0 none."""
 
     @property
     def caption(self) -> str:
@@ -87,6 +89,7 @@ class PageSnapshot:
                     None if n[7] is None else str(n[7]),
                     None if n[8] is None else tuple(map(str, n[8])),
                     _finite(n[9]), _finite(n[10]), _finite(n[11]), _finite(n[12]), NodeFlag(n[13]), str(n[14]),
+                    int(n[15]) if len(n) > 15 else 0,
                 )
                 for n in raw["nodes"]
             )  # fmt: skip
