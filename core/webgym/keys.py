@@ -130,8 +130,15 @@ class Keys:
 
     @cached_property
     def control(self) -> str:
-        """Hash: phase (train, evaluate, done, failed) and its reason. The learner writes it."""
+        """Hash: phase (train, evaluate, done, failed), its reason, and the checkpoint that was gone on from. The
+        learner writes it.
+        """
         return self.of("control")
+
+    @cached_property
+    def notices(self) -> str:
+        """List of lines that the person who started the run should read, as JSON texts."""
+        return self.of("notices")
 
     @cached_property
     def progress(self) -> str:

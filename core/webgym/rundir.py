@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -13,7 +14,15 @@ from typing import Any
 
 from webgym.errors import OutputError
 
-__all__ = ["JsonLinesWriter", "RunDirectory", "read_json_lines", "write_atomic", "write_json"]
+__all__ = [
+    "JsonLinesWriter",
+    "RunDirectory",
+    "last_json_line",
+    "read_json_lines",
+    "remove_scratch",
+    "write_atomic",
+    "write_json",
+]
 
 MANIFEST = "run.yaml"
 _TASK_PATH = ".webgym/task-path"
@@ -121,6 +130,7 @@ class RunDirectory:
             uid_file = path / ".webgym" / "uid"
             uid = uid_file.read_text().strip() if uid_file.is_file() else ""
             directory = cls(path, uid or uuid.uuid4().hex, lock, fresh=False)
+            remove_scratch(path)
             write_atomic(uid_file, directory.uid + "\n")
             (path / "logs").mkdir(exist_ok=True)
         except OSError as e:
@@ -278,6 +288,12 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         raise
 
 
+def remove_scratch(folder: Path) -> None:
+    """Remove what :func:`write_atomic` left of files that it was killed over. No writer may be at work there."""
+    for scratch in folder.glob(".*.*.tmp"):
+        scratch.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """:func:`write_atomic` of one indented JSON object; NaN and infinities become null."""
     write_atomic(path, json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -337,6 +353,23 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(value, dict):
                 yield value
+
+
+def last_json_line(path: Path) -> dict[str, Any] | None:
+    """The last object of a JSON-lines file that can be read, without reading all of it; None if there is none."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - 65536))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                return value
+    return None
 
 
 def _end_of_last_line(fd: int, size: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, DQNConfig
 from webgym_learner.heap import keep_freed_memory
 from webgym_learner.inbox import Inbox
+from webgym_learner.notices import Notices
 from webgym_learner.recorder import EpisodeLedger, MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.trainer import TrainerParts
+from webgym_learner.validation import Validation, Verdict
+from webgym_learner.weights import Weights
 from webgym_policy.network import PolicyNetwork, parameters_of
 
 __all__ = ["Assembly"]
@@ -54,6 +58,7 @@ class Assembly:
         self.ledger = EpisodeLedger(context.out / "episodes.jsonl")
         numbers = Numbers({"run": context.run_uid, "program": context.id})
         self.recorder = MetricsRecorder(context.out, client, self.keys.progress, numbers)
+        self.notices = Notices(client, self.keys.notices)
         self._client = client
 
     def close(self) -> None:
@@ -64,7 +69,8 @@ class Assembly:
     # --- what there is already ------------------------------------------------------------------------------------
 
     def saved(self, resume: bool) -> Checkpoint | None:
-        """The checkpoint to go on from: asked for, or left by an earlier life of this learner.
+        """The checkpoint to go on from: asked for, or left by an earlier life of this learner. Damaged ones that are
+        passed over are told of.
 
         Raises:
             CheckpointError: asked to resume, and there is nothing good to resume from.
@@ -72,12 +78,16 @@ class Assembly:
         if not resume and not self.checkpoints.steps():
             return None
         found = self.checkpoints.latest()
-        for line in found.skipped:
-            logger.warning("%s", line)
+        self._tell_skipped(found)
+        self._client.hset(self.keys.control, "checkpoint", json.dumps(str(found.path)))
         return found
 
-    def acting_weights(self, which: str) -> tuple[dict[str, NDArray[np.float32]], str]:
-        """The weights that acted when a checkpoint was written, and its path.
+    def _tell_skipped(self, found: Checkpoint) -> None:
+        for line in found.skipped:
+            self.notices.tell(f"{line}; {found.path.name} is used in its stead")
+
+    def acting_weights(self, which: str) -> Weights:
+        """The weights that acted when a checkpoint was written. Damaged ones that are passed over are told of.
 
         Args:
             which: ``latest``, ``best`` (the latest where none was judged), or the path of a checkpoint folder.
@@ -85,18 +95,19 @@ class Assembly:
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged.
         """
-        found = self._checkpoint(which)
-        return {name: np.asarray(a) for name, a in found.arrays["acting"].items()}, str(found.path)
-
-    def _checkpoint(self, which: str) -> Checkpoint:
-        if which == "latest":
-            return self.checkpoints.latest(groups=["acting"])
-        if which == "best":
+        if which not in ("latest", "best"):
+            return Weights.of(load_checkpoint(Path(which), self.schema.hash, groups=["acting"]), which)
+        trouble = ""
+        if which == "best" and self.checkpoints.note() is not None:
             try:
-                return self.checkpoints.best(groups=["acting"])
-            except CheckpointError:
-                return self.checkpoints.latest(groups=["acting"])
-        return load_checkpoint(Path(which), self.schema.hash, groups=["acting"])
+                return Weights.of(self.checkpoints.best(groups=["acting"]), which)
+            except CheckpointError as error:
+                trouble = str(error)
+        found = self.checkpoints.latest(groups=["acting"])
+        if trouble:
+            self.notices.tell(f"best: {trouble}; {found.path.name} is used in its stead")
+        self._tell_skipped(found)
+        return Weights.of(found, "latest")
 
     def initial_weights(self) -> dict[str, NDArray[np.float32]]:
         """The weights that training of this run begins with: the seed gives them."""
@@ -112,12 +123,15 @@ class Assembly:
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
-    def parts(self, saved: Checkpoint | None, seed: int | None = None) -> TrainerParts:
+    def parts(
+        self, saved: Checkpoint | None, seed: int | None = None, *, judging: bool = False
+    ) -> TrainerParts:
         """Everything that the training loop works with.
 
         Args:
             saved: where to go on from; None begins anew.
             seed: run seed that episodes and weights derive from; None for the manifest's.
+            judging: nothing will be trained, so neither a GPU nor what was counted so far matters.
 
         Raises:
             CheckpointError: the checkpoint is of another make.
@@ -135,8 +149,8 @@ class Assembly:
             double=learner.double,
             gradient_clip=learner.gradient_clip,
             average_decay=learner.average_decay,
-            device=learner.device,
-            precision=_PRECISIONS[learner.precision],
+            device="cpu" if judging else learner.device,
+            precision="auto" if judging else _PRECISIONS[learner.precision],
         )
         replay = self._replay()
         generation = int(self._client.hincrby(self.keys.control, "generation", 1))
@@ -149,10 +163,14 @@ class Assembly:
             inbox=Inbox(self._client, self.keys, self.schema, self.ledger, generation),
             recorder=self.recorder,
             checkpoints=self.checkpoints,
+            validation=Validation(spec.stop.success, spec.stop.window),
+            tell=self.notices.tell,
             rng=np.random.default_rng([seed, generation]),
         )
         if saved is not None:
             self._restore(parts, saved)
+        if not judging:
+            self._catch_up(parts)
         parts.schedule.skip_to(self.ledger.next_index)
         parts.schedule.skip_to(self._dealt())
         return parts
@@ -183,21 +201,63 @@ class Assembly:
             state: dict[str, Any] = saved.state
             parts.dqn.load_state_dict({"arrays": saved.arrays, "state": state["dqn"]})
             parts.counters = Counters(**state["counters"])
+            parts.saved_at = saved.path
+            if parts.validation is not None:
+                parts.validation.best = self._best_verdict()
+                if "validation" in state:
+                    parts.validation.load_state(state["validation"])
             parts.rng.bit_generator.state = state["rng"]
             parts.schedule.load_state(state["schedule"])
             if "replay" in state and "replay" in saved.arrays:
                 parts.replay.load_state(saved.arrays["replay"], state["replay"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{saved.path} cannot be resumed from: {error}") from None
-        lost = self.last_progress("updates") - parts.dqn.updates
+
+    def _catch_up(self, parts: TrainerParts) -> None:
+        """Count what earlier lives of this learner did after the checkpoint.
+
+        Episodes are in the ledger: they counted, and go on counting. Updates since then are lost, and counted as such.
+        Time that was trained is gone, too: without it a learner that dies before each checkpoint would never be done.
+        """
+        counters, totals, earlier = parts.counters, self.ledger.totals, self.recorder.earlier
+        counters.episodes = max(counters.episodes, totals.episodes)
+        counters.steps = max(counters.steps, totals.steps)
+        counters.validation_steps = max(counters.validation_steps, totals.validation_steps)
+        counters.faults = max(counters.faults, totals.faults)
+        counters.training_seconds = max(counters.training_seconds, _number(earlier, "seconds"))
+        counters.lost_updates = max(counters.lost_updates, int(_number(earlier, "lost_updates")))
+        lost = int(_number(earlier, "updates")) - parts.dqn.updates
         if lost > 0:
-            parts.counters.lost_updates += int(lost)
-            logger.warning("resumed from %s: %d updates since then are lost", saved.path.name, lost)
-        # Versions never repeat, so that no actor takes old parameters for new ones.
-        parts.counters.version = max(parts.counters.version, int(self.last_progress("version")))
+            counters.lost_updates += lost
+            where = "the start" if parts.saved_at is None else parts.saved_at.name
+            logger.warning("going on from %s: %d updates since then are lost", where, lost)
+        if parts.saved_at is not None:
+            # Versions never repeat, so that no actor takes old parameters for new ones.
+            counters.version = max(
+                counters.version, int(self.last_progress("version")), int(_number(earlier, "version"))
+            )
+
+    def _best_verdict(self) -> Verdict | None:
+        """What the best checkpoint was judged by, as long as there are its weights."""
+        note = self.checkpoints.note()
+        if note is None:
+            return None
+        try:
+            self.checkpoints.best(groups=["acting"])
+        except CheckpointError as error:
+            self.notices.tell(f"best: {error}; the run looks for another")
+            self.checkpoints.unmark()
+            return None
+        return Verdict.from_state(note.verdict)
 
     def _dealt(self) -> dict[str, int]:
         """Cursors of an earlier life of this learner: what it dealt is queued, running or done."""
         raw = self._client.hget(self.keys.control, "cursors")
         found = json.loads(raw) if raw else {}
         return {str(k): int(v) for k, v in found.items()}
+
+
+def _number(line: Mapping[str, Any], name: str) -> float:
+    """A number of a metrics line; 0 where it has none."""
+    value = line.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0

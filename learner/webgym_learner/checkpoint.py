@@ -26,13 +26,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from webgym.errors import CheckpointError
-
-from .archive import empty_dictionaries, read_arrays, write_arrays
+from webgym.rundir import remove_scratch
+from webgym_learner.archive import empty_dictionaries, read_arrays, write_arrays
+from webgym_learner.best import BestNote, read_note, remove_note, write_note
 
 __all__ = ["Checkpoint", "CheckpointStore", "load_checkpoint"]
 
 _FORMAT = 1
-_MANIFEST, _STATE, _BEST = "manifest.json", "state.json", "best.json"
+_MANIFEST, _STATE = "manifest.json", "state.json"
 _NAME = re.compile(r"step-(\d{1,18})")
 _GROUP = re.compile(r"[A-Za-z0-9_-]+")
 _DAMAGE: tuple[type[Exception], ...] = (
@@ -81,6 +82,7 @@ class CheckpointStore:
         self.schema = schema
         self.keep = keep
         self._held: set[int] = set()
+        self._damaged: set[int] = set()
         self._newest = 0
 
     def steps(self) -> list[int]:
@@ -101,8 +103,8 @@ class CheckpointStore:
         Training may go on without taking a step, while all browsers validate: what is saved then must not replace what
         is being judged or was judged best, nor come before what was saved or loaded last.
         """
-        known = self._best()
-        taken = self._held if known is None else self._held | {known[0]}
+        note = self.note()
+        taken = self._held if note is None else self._held | {note.step}
         step = max(step, self._newest)
         while step in taken:
             step += 1
@@ -119,7 +121,6 @@ class CheckpointStore:
         Raises:
             CheckpointError: the disk does not take it. What was there before is still there.
             TypeError: the state does not fit into JSON, or an array holds Python objects.
-
         """
         final = self.directory / f"step-{step}"
         temporary = self.directory / f".new-{final.name}-{os.getpid()}"
@@ -156,6 +157,7 @@ class CheckpointStore:
             temporary.rename(final)
             _sync_folder(self.directory)
             shutil.rmtree(replaced, ignore_errors=True)
+            self._damaged.discard(step)
             self._prune()
         except OSError as error:
             raise CheckpointError(
@@ -167,8 +169,13 @@ class CheckpointStore:
         self._newest = step
         return final
 
-    def mark(self, step: int, score: float) -> bool:
+    def mark(self, step: int, score: float, verdict: Mapping[str, Any] | None = None) -> bool:
         """Notes an evaluation's score; the best-scored checkpoint is kept whatever its age.
+
+        Args:
+            step: of the checkpoint.
+            score: what checkpoints are compared by.
+            verdict: what the score was made of, for :meth:`note`; JSON-able.
 
         Returns:
             Whether this is now the best (of equal scores the later counts).
@@ -176,16 +183,14 @@ class CheckpointStore:
         Raises:
             CheckpointError: there is no checkpoint of that step, or the disk does not take the note.
         """
-        if step not in _folders(self.directory):
+        folders = _folders(self.directory)
+        if step not in folders:
             raise CheckpointError(f"{self.directory} has no checkpoint of step {step}")
-        known = self._best()
-        if known is not None and known[1] > score:
+        known = self.note()
+        if known is not None and known.step in folders and known.score > score:
             return False
-        temporary = self.directory / f".new-{_BEST}-{os.getpid()}"
         try:
-            with _synced(temporary) as file:
-                file.write(json.dumps({"step": step, "score": float(score)}).encode())
-            temporary.rename(self.directory / _BEST)
+            write_note(self.directory, BestNote(step, float(score), verdict or {}))
             _sync_folder(self.directory)
             self._prune()
         except OSError as error:
@@ -193,6 +198,14 @@ class CheckpointStore:
                 f"the best score cannot be noted in {self.directory}: {error.strerror}"
             ) from None
         return True
+
+    def note(self) -> BestNote | None:
+        """Which checkpoint was marked best, and by what verdict; None where none was."""
+        return read_note(self.directory)
+
+    def unmark(self) -> None:
+        """Forget which was best: its checkpoint is of no use any more."""
+        remove_note(self.directory)
 
     def latest(self, groups: Collection[str] | None = None) -> Checkpoint:
         """The newest good checkpoint; damaged newer ones are named in the log and in ``skipped``.
@@ -210,6 +223,7 @@ class CheckpointStore:
                 found = load_checkpoint(folders[step], groups=groups)
             except CheckpointError as error:
                 skipped.append(str(error))
+                self._damaged.add(step)
                 _LOG.warning("%s; falling back to the checkpoint before it", error)
                 continue
             # An older one would be of that schema, too: no reason to fall back.
@@ -228,29 +242,26 @@ class CheckpointStore:
         Raises:
             CheckpointError: none was marked, or the one marked is damaged or of another schema.
         """
-        known = self._best()
+        known = self.note()
         if known is None:
             raise CheckpointError(f"no checkpoint in {self.directory} has a score")
         folders = _folders(self.directory)
-        if known[0] not in folders:
-            raise CheckpointError(f"the best checkpoint, step {known[0]}, is missing in {self.directory}")
-        return load_checkpoint(folders[known[0]], self.schema, groups)
-
-    def _best(self) -> tuple[int, float] | None:
-        try:
-            note = json.loads((self.directory / _BEST).read_bytes())
-            return int(note["step"]), float(note["score"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        if known.step not in folders:
+            raise CheckpointError(f"the best checkpoint, step {known.step}, is missing in {self.directory}")
+        return load_checkpoint(folders[known.step], self.schema, groups)
 
     def _prune(self) -> None:
         """Keeps the newest that look whole, and the best; a damaged one never pushes out a good one."""
         folders = _folders(self.directory)
-        whole = [step for step in sorted(folders, reverse=True) if _looks_whole(folders[step])]
+        whole = [
+            step
+            for step in sorted(folders, reverse=True)
+            if step not in self._damaged and _looks_whole(folders[step])
+        ]
         kept = set(whole[: self.keep]) | self._held
-        known = self._best()
+        known = self.note()
         if known is not None:
-            kept.add(known[0])
+            kept.add(known.step)
         for step, folder in folders.items():
             if step not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -258,8 +269,9 @@ class CheckpointStore:
     def _remove_leftovers(self) -> None:
         """Removes what a writer left that was killed; there is one writer a run."""
         if self.directory.is_dir():
+            remove_scratch(self.directory)
             for path in self.directory.glob(".new-*"):
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+                shutil.rmtree(path, ignore_errors=True)
             for path in self.directory.glob(".old-*"):
                 if (self.directory / path.name.removeprefix(".old-")).exists():
                     shutil.rmtree(path, ignore_errors=True)

@@ -52,11 +52,18 @@ class Evaluation:
     Args:
         inbox: where episodes go and results come from.
         progress: called about once a second with the numbers so far.
+        others: called with each result that is none of these episodes: they were under way when training ended.
     """
 
-    def __init__(self, inbox: Inbox, progress: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        progress: Callable[[dict[str, Any]], None],
+        others: Callable[[EpisodeSummary], None] | None = None,
+    ) -> None:
         self._inbox = inbox
         self._progress = progress
+        self._others = others
 
     def run(
         self, groups: Mapping[str, Sequence[EpisodeTask]], seconds: float, drained: Callable[[], bool]
@@ -93,6 +100,8 @@ class Evaluation:
                 name = owner.pop(summary.episode, None)
                 if name is not None:
                     tallies[name].summaries.append(summary)
+                elif self._others is not None:
+                    self._others(summary)
             if now >= next_report:
                 next_report = now + 1.0
                 done = {n: t.report() for n, t in tallies.items()}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from webgym.broker import connect
 from webgym.connection import broker_config
 from webgym.errors import BrokerError
 from webgym.program import Drain, ProgramContext
+from webgym.protocol import EpisodeSummary
 from webgym.rundir import write_json
 from webgym_learner.assembly import Assembly
 from webgym_learner.checkpoint import Checkpoint
 from webgym_learner.evaluation import Evaluation, by_task, save_film
 from webgym_learner.trainer import StopReason, Trainer, TrainerParts
+from webgym_learner.weights import Weights
 
 __all__ = ["Learner"]
 
@@ -63,13 +66,13 @@ class Learner:
         saved = self._assembly.saved(resume)
         parts = self._assembly.parts(saved)
         phase, earlier_reason = self._phase_now()
-        if saved is not None and phase == "evaluate":
-            # An earlier life of this learner had finished training; what is missing is the verdict.
-            self._verdict_after(parts, earlier_reason)
-            return 0
-        self._phase("train")
         trainer = Trainer(parts)
         baseline = self._untrained(trainer, saved)
+        if saved is not None and phase == "evaluate":
+            # An earlier life of this learner had finished training; what is missing is the verdict.
+            self._verdict(trainer, baseline, earlier_reason)
+            return 0
+        self._phase("train")
         try:
             reason = trainer.run(self._drained)
         except BrokerError:
@@ -88,10 +91,7 @@ class Learner:
         if reason is StopReason.DRAINED:
             self._assembly.close()
             return 0
-        weights, origin = trainer.final_weights()
-        self._evaluate(parts, weights, baseline, origin, self._context.out / "evaluation.json", reason.value)
-        self._phase("done", reason.value)
-        self._assembly.close()
+        self._verdict(trainer, baseline, reason.value)
         return 0
 
     def evaluate(self, checkpoint: str, episodes: int | None, seed: int | None, target: Path) -> int:
@@ -107,18 +107,22 @@ class Learner:
             CheckpointError: there is no such checkpoint, or it is damaged.
             BrokerError: Redis is gone.
         """
-        weights, origin = self._assembly.acting_weights(checkpoint)
-        parts = self._assembly.parts(None, seed=seed)
-        self._evaluate(parts, weights, None, origin, target, "evaluate", episodes)
+        weights = self._assembly.acting_weights(checkpoint)
+        # Nothing is trained: a run of a machine with a GPU can be judged on one without.
+        parts = self._assembly.parts(None, seed=seed, judging=True)
+        parts.counters.steps, parts.dqn.updates = weights.steps, weights.updates
+        self._evaluate(parts, weights, None, target, "evaluate", episodes)
         self._phase("done", "evaluated")
         self._assembly.close()
         return 0
 
-    def _verdict_after(self, parts: TrainerParts, reason: str) -> None:
-        which = "best" if reason == StopReason.SUCCESS else "latest"
-        weights, origin = self._assembly.acting_weights(which)
-        baseline = self._assembly.initial_weights() if self._spec.evaluation.baseline else None
-        self._evaluate(parts, weights, baseline, origin, self._context.out / "evaluation.json", reason)
+    def _verdict(
+        self, trainer: Trainer, baseline: Mapping[str, NDArray[np.float32]] | None, reason: str
+    ) -> None:
+        target = self._context.out / "evaluation.json"
+        self._evaluate(trainer.parts, trainer.final_weights(), baseline, target, reason, others=trainer.count)
+        # Episodes of the training that were under way when it ended are in the ledger, so they count.
+        trainer.report()
         self._phase("done", reason)
         self._assembly.close()
 
@@ -133,16 +137,17 @@ class Learner:
     def _evaluate(
         self,
         parts: TrainerParts,
-        weights: Mapping[str, NDArray[np.float32]],
+        weights: Weights,
         baseline: Mapping[str, NDArray[np.float32]] | None,
-        origin: str,
         target: Path,
         reason: str,
         episodes: int | None = None,
+        others: Callable[[EpisodeSummary], None] | None = None,
     ) -> None:
         settings = self._spec.evaluation
         count = settings.episodes if episodes is None else episodes
-        for purpose in ("train", "validate"):
+        # Also what a killed predecessor had dealt to judge: nobody waits for it.
+        for purpose in ("train", "validate", "evaluate"):
             parts.inbox.cancel(purpose)
         if count == 0:
             return
@@ -150,10 +155,11 @@ class Learner:
         counters = parts.counters
         counters.version = max(counters.version, int(self._assembly.last_progress("version"))) + 1
         version = counters.version
-        parts.inbox.publish(version, dict(weights), pinned=True)
+        parts.inbox.publish(version, dict(weights.arrays), pinned=True)
         # Every evaluation of the run starts at the first evaluation seed: two checkpoints are judged by the same pages.
         parts.schedule.cursors["evaluate"] = 0
-        label = f"-v{version}g{parts.generation}"
+        # Its episodes are new ones each time, or those of an earlier evaluation would be taken for them in the ledger.
+        label = f"-v{version}g{parts.generation}-{secrets.token_hex(4)}"
         groups = {
             "trained": parts.schedule.deal(
                 "evaluate", count, version=version, record_first=settings.film, label=label
@@ -170,7 +176,7 @@ class Learner:
                 label=f"{label}-untrained",
             )
         started = time.monotonic()
-        runner = Evaluation(parts.inbox, self._progress)
+        runner = Evaluation(parts.inbox, self._progress, others)
         tallies, complete = runner.run(groups, settings.seconds, self._drained)
         verdict = {
             **tallies["trained"].report(),
@@ -178,7 +184,8 @@ class Learner:
             "wanted": count,
             "seconds": round(time.monotonic() - started, 2),
             "version": version,
-            "weights": origin,
+            "weights": weights.origin,
+            "checkpoint": None if weights.checkpoint is None else str(weights.checkpoint),
             "seed": parts.schedule.run_seed,
             "steps": counters.steps,
             "updates": parts.dqn.updates,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webgym.protocol import EpisodeSummary
-from webgym.rundir import JsonLinesWriter
+from webgym.run.totals import EpisodeTotals
+from webgym.rundir import JsonLinesWriter, last_json_line
 from webgym.telemetry import Numbers
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class EpisodeLedger:
         self._seen: set[str] = set()
         self.next_index: dict[str, int] = {}
         """By purpose: the first episode index that no line names yet."""
+        self.totals = EpisodeTotals()
+        """Of all lines, those of earlier incarnations as well."""
         # The writer first: it drops a last line that a crash left unfinished, whose episode must count as not written.
         self._writer = JsonLinesWriter(path)
         self._load(path)
@@ -43,12 +46,16 @@ class EpisodeLedger:
             for line in lines:
                 try:
                     entry = json.loads(line)
-                    self._remember(str(entry["episode"]), str(entry["purpose"]))
-                except (ValueError, KeyError, TypeError):
+                    episode, purpose = str(entry["episode"]), str(entry["purpose"])
+                    steps, outcome = int(entry.get("steps") or 0), str(entry.get("outcome") or "")
+                except (ValueError, KeyError, TypeError, AttributeError):
                     continue  # damaged: its episode is written again should it come again
+                if episode not in self._seen:
+                    self._remember(episode, purpose, steps, outcome)
 
-    def _remember(self, episode: str, purpose: str) -> None:
+    def _remember(self, episode: str, purpose: str, steps: int, outcome: str) -> None:
         self._seen.add(episode)
+        self.totals.add(purpose, steps, outcome)
         tail = episode.rpartition("-")[2]
         if tail.isdecimal():
             self.next_index[purpose] = max(self.next_index.get(purpose, 0), int(tail) + 1)
@@ -62,7 +69,7 @@ class EpisodeLedger:
         fresh = []
         for summary in summaries:
             if summary.episode not in self._seen:
-                self._remember(summary.episode, summary.purpose)
+                self._remember(summary.episode, summary.purpose, summary.steps, summary.outcome)
                 fresh.append(summary)
         if fresh:
             now = round(time.time(), 3)
@@ -87,6 +94,8 @@ class MetricsRecorder:
     def __init__(self, out: Path, client: Redis, progress_key: str, numbers: Numbers) -> None:
         self._numbers = numbers
         self._writer = JsonLinesWriter(out / "metrics.jsonl")
+        self.earlier: Mapping[str, Any] = last_json_line(self._writer.path) or {}
+        """The last line of an earlier incarnation; empty where there was none."""
         self._board_folder = out / "tensorboard"
         self._board: SummaryWriter | None = None
         self._client = client

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webgym.errors import CheckpointError
 from webgym.protocol import EpisodeSummary
@@ -26,6 +27,7 @@ from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.validation import Validation, Verdict
+from webgym_learner.weights import Weights
 from webgym_learner.window import RateMeter, SuccessWindow
 from webgym_policy.network import parameters_of
 
@@ -66,6 +68,12 @@ class TrainerParts:
     recorder: MetricsRecorder
     checkpoints: CheckpointStore
     counters: Counters = field(default_factory=Counters)
+    validation: Validation | None = None
+    """As an earlier life left it; None begins one."""
+    saved_at: Path | None = None
+    """The checkpoint that all this was restored from."""
+    tell: Callable[[str], None] = logger.warning
+    """Says a line that the person who started the run should read."""
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
 
 
@@ -85,7 +93,7 @@ class Trainer:
     def __init__(self, parts: TrainerParts) -> None:
         self.parts = parts
         spec = parts.spec
-        self.validation = Validation(spec.stop.success, spec.stop.window)
+        self.validation = parts.validation or Validation(spec.stop.success, spec.stop.window)
         self.success = SuccessWindow(100)
         """The last training episodes, exploration and all."""
         self._nearly_greedy = SuccessWindow(50)
@@ -103,7 +111,9 @@ class Trainer:
         self._published_at = parts.dqn.updates
         self._validate_credit = 0.0
         self._round_checkpoint: dict[int, int] = {}
-        self._passed: Verdict | None = None
+        # A verdict that was given before the learner died, or before a run was resumed, still stands.
+        self._passed = spec.stop.success is not None and self.validation.satisfied()
+        self._saved_at = parts.saved_at
         self._steps_before = parts.counters.steps
         self._seconds_before = parts.counters.training_seconds
         self.initial = parameters_of(parts.dqn.online)
@@ -125,6 +135,8 @@ class Trainer:
             # Version 1 is the untrained network: actors explore at random as long as it is the newest.
             self.publish(pinned=True)
         else:
+            # Nobody here waits for the round of an earlier life.
+            self.parts.inbox.cancel("validate")
             self.publish()
         while True:
             reason = StopReason.DRAINED if drained() else self._limit_reached()
@@ -149,7 +161,7 @@ class Trainer:
         stop, counters = self.parts.spec.stop, self.parts.counters
         if self._first_step_at is not None:
             counters.training_seconds = self._seconds_before + time.monotonic() - self._first_step_at
-        if self._passed is not None:
+        if self._passed:
             return StopReason.SUCCESS
         if stop.steps is not None and counters.steps >= stop.steps:
             return StopReason.STEPS
@@ -180,11 +192,12 @@ class Trainer:
             )
             parts.counters.transitions += len(batch)
         for summary in parts.inbox.results():
-            self._count(summary)
+            self.count(summary)
 
-    def _count(self, summary: EpisodeSummary) -> None:
+    def count(self, summary: EpisodeSummary) -> None:
+        """Count an episode that the ledger took in."""
         counters = self.parts.counters
-        if summary.outcome == "fault":
+        if summary.outcome == "fault" and summary.purpose in ("train", "validate"):
             counters.faults += 1
         if summary.purpose == "train":
             if self._first_step_at is None:
@@ -208,12 +221,12 @@ class Trainer:
         step = self._round_checkpoint.pop(verdict.version, None)
         if step is not None:
             try:
-                self.parts.checkpoints.mark(step, verdict.lower)
+                self.parts.checkpoints.mark(step, verdict.lower, verdict.state())
             except CheckpointError as error:
                 logger.warning("%s", error)
             self.parts.checkpoints.release(step)
         if verdict.passed and self.parts.spec.stop.success is not None:
-            self._passed = verdict
+            self._passed = True
             return
         self.parts.inbox.cancel("validate")
         self.parts.inbox.unpin(verdict.version)
@@ -303,6 +316,7 @@ class Trainer:
             "dqn": saved["state"],
             "counters": vars(parts.counters).copy(),
             "schedule": parts.schedule.state(),
+            "validation": self.validation.state(),
             "rng": parts.rng.bit_generator.state,
             "generation": parts.generation,
         }
@@ -311,32 +325,25 @@ class Trainer:
             arrays["replay"] = replay_arrays
             state["replay"] = replay_state
         step = parts.checkpoints.free_step(parts.counters.steps)
-        parts.checkpoints.save(step, arrays, state)
+        self._saved_at = parts.checkpoints.save(step, arrays, state)
         return step
 
-    def final_weights(self) -> tuple[dict[str, NDArray[np.float32]], str]:
-        """The weights to evaluate, and where they come from: the version that passed, else the surest one."""
-        present = parameters_of(self.parts.dqn.acting)
-        best = self._passed or self.validation.best
-        if best is None:
-            return present, "latest"
-        curve = self.validation.curve
-        rate = curve.rate
-        if (
-            self._passed is None
-            and rate is not None
-            and len(curve) >= 20
-            and rate >= best.successes / best.trials
-        ):
-            return present, "latest"
+    def final_weights(self) -> Weights:
+        """The weights to evaluate: the version that passed, else the surest one, else the latest."""
+        latest = Weights(parameters_of(self.parts.dqn.acting), "latest", self._saved_at)
+        if not self._passed and self.validation.latest_is_better():
+            return latest
         try:
-            arrays = self.parts.checkpoints.best(groups=["acting"]).arrays["acting"]
+            return Weights.of(self.parts.checkpoints.best(groups=["acting"]), "best")
         except CheckpointError as error:
-            logger.warning("%s; the latest weights are evaluated instead", error)
-            return present, "latest"
-        return {name: np.asarray(array) for name, array in arrays.items()}, "best"
+            self.parts.tell(f"{error}; the latest weights are evaluated in its stead")
+            return latest
 
     # --- reports -------------------------------------------------------------------------------------------------
+
+    def report(self) -> None:
+        """Write the numbers down once more: what came in after training counts as well."""
+        self._report(force=True)
 
     def _report(self, *, force: bool = False) -> None:
         now = time.monotonic()
@@ -375,6 +382,7 @@ class Trainer:
             if steps > 0
             else None,
             "stale_dropped": counters.stale,
+            "lost_updates": counters.lost_updates,
             "faults": counters.faults,
             "time_left": None if left is None else round(left, 1),
         }

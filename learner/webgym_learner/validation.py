@@ -8,7 +8,9 @@ find the best weights of the run, ever more seldom, and never end it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from webgym_learner.window import SuccessWindow, wilson_interval
 
@@ -52,6 +54,21 @@ class Verdict:
         """Lower end of the 95% interval of the success rate: what versions are compared by."""
         return wilson_interval(self.successes, self.trials)[0]
 
+    def state(self) -> dict[str, Any]:
+        """All of it, for the note beside the checkpoint that was judged."""
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Verdict | None:
+        """What :meth:`state` gave; None if that is no verdict."""
+        try:
+            found = cls(
+                int(state["version"]), int(state["successes"]), int(state["trials"]), bool(state["passed"])
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+        return found if 0 <= found.successes <= found.trials > 0 else None
+
 
 class Validation:
     """Collects greedy results and says when to start a round, and how it ended.
@@ -94,8 +111,7 @@ class Validation:
         current.episodes.discard(episode)
         current.trials += 1
         current.successes += success
-        allowed = int((1.0 - self._target) * current.size + 1e-9)
-        failed = current.failures > allowed
+        failed = current.failures > self._allowed(current.size)
         if not failed and current.episodes:
             return None
         verdict = Verdict(current.version, current.successes, current.trials, not failed)
@@ -108,3 +124,49 @@ class Validation:
         if self.best is None or verdict.lower >= self.best.lower:
             self.best = verdict
         return verdict
+
+    def _allowed(self, size: int) -> int:
+        """Failures that a round of so many episodes may have."""
+        return int((1.0 - self._target) * size + 1e-9)
+
+    def satisfied(self) -> bool:
+        """Whether the best verdict reaches the target over a whole round: also one of an earlier life, which may
+        have had another target.
+        """
+        best = self.best
+        if best is None or best.trials < self._window:
+            return False
+        return best.trials - best.successes <= self._allowed(best.trials)
+
+    def latest_is_better(self) -> bool:
+        """Whether the last greedy episodes did at least as well as the best verdict, enough of them to tell."""
+        rate = self.curve.rate
+        if self.best is None:
+            return True
+        return (
+            rate is not None
+            and len(self.curve) >= _TRICKLE
+            and rate >= self.best.successes / self.best.trials
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps; a round in progress is not part of it, nor is the best verdict, which lies beside
+        the checkpoint it judges.
+        """
+        return {
+            "curve": self.curve.state(),
+            "trickle": self._trickle.state(),
+            "pause": self._pause,
+            "next_at": self._next_at,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint left off.
+
+        Raises:
+            KeyError, TypeError, ValueError: that is no state of a validation.
+        """
+        self.curve.load_state(state["curve"])
+        self._trickle.load_state(state["trickle"])
+        self._pause = int(state["pause"])
+        self._next_at = int(state["next_at"])

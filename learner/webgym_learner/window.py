@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Iterable
 
 __all__ = ["RateMeter", "SuccessWindow", "wilson_interval"]
 
@@ -50,6 +51,15 @@ class SuccessWindow:
     def clear(self) -> None:
         """Forget everything."""
         self._results.clear()
+
+    def state(self) -> list[bool]:
+        """The results it holds, oldest first."""
+        return list(self._results)
+
+    def load_state(self, results: Iterable[bool]) -> None:
+        """Hold these results, the last as many as fit."""
+        self._results.clear()
+        self._results.extend(bool(result) for result in results)
 
 
 class RateMeter:

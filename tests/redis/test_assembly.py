@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from webgym.program import ProgramContext
 from webgym.protocol import EpisodeSummary
 from webgym_learner.assembly import Assembly
 from webgym_learner.trainer import Trainer
+from webgym_learner.validation import Verdict
 from webgym_policy.network import parameters_of
 
 Assemble = Callable[..., Assembly]
@@ -103,8 +105,10 @@ def test_going_on_from_a_checkpoint(assemble: Assemble, client: redis.Redis, key
     parts.rng.random(7)
     Trainer(parts).checkpoint()
     expected = parts.rng.random()
-    # What it did after its last checkpoint is lost, and counted; versions do not come again.
-    client.hset(keys.progress, mapping={"updates": "55", "version": "9"})
+    # Updates after its last checkpoint are lost, and counted; versions do not come again.
+    first.recorder.write({"steps": 130, "updates": 55, "version": 8, "seconds": 21.5})
+    first.recorder.close()
+    client.hset(keys.progress, "version", "9")
     second = assemble()
     saved = second.saved(resume=False)
     assert saved is not None
@@ -115,8 +119,83 @@ def test_going_on_from_a_checkpoint(assemble: Assemble, client: redis.Redis, key
     assert again.schedule.state()["train"] == 30
     assert again.rng.random() == expected
     assert same(parameters_of(again.dqn.online), parameters_of(parts.dqn.online))
+    assert again.counters.training_seconds == 21.5
+    assert again.saved_at == saved.path
     client.hset(keys.progress, mapping={"updates": "nonsense"})
     assert second.last_progress("updates") == second.last_progress("unheard of") == 0.0
+
+
+def test_episodes_after_the_checkpoint_go_on_counting(assemble: Assemble) -> None:
+    first = assemble()
+    parts = first.parts(None)
+    parts.counters.steps, parts.counters.episodes = 6, 2
+    first.ledger.add([counted(0), counted(1)])
+    Trainer(parts).checkpoint()
+    first.ledger.add([counted(2), replace(counted(3), outcome="fault", steps=0, success=False)])
+    first.recorder.write({"updates": 5, "lost_updates": 2})
+    first.close()
+    for _ in range(2):  # also where the successor dies before it has a checkpoint of its own
+        second = assemble()
+        counters = second.parts(second.saved(resume=False)).counters
+        assert (counters.episodes, counters.steps, counters.faults) == (4, 9, 1)
+        assert counters.lost_updates == 7
+        second.close()
+
+
+def test_episodes_count_on_where_there_is_no_checkpoint_yet(assemble: Assemble) -> None:
+    first = assemble()
+    first.parts(None)
+    first.ledger.add([counted(0), counted(1)])
+    first.recorder.write({"updates": 5})
+    first.close()
+    counters = assemble().parts(None).counters
+    assert (counters.episodes, counters.steps, counters.lost_updates, counters.version) == (2, 6, 5, 0)
+
+
+def test_a_damaged_checkpoint_is_passed_over_aloud(
+    assemble: Assemble, client: redis.Redis, keys: Keys, tmp_path: Path
+) -> None:
+    first = assemble()
+    parts = first.parts(None)
+    trainer = Trainer(parts)
+    for step in (10, 20):
+        parts.counters.steps = step
+        trainer.checkpoint()
+    first.checkpoints.mark(20, 0.5, Verdict(3, 9, 10, False).state())
+    first.close()
+    acting = tmp_path / "checkpoints" / "step-20" / "acting.npz"
+    content = bytearray(acting.read_bytes())
+    content[len(content) // 2] ^= 1  # its size stays
+    acting.write_bytes(content)
+
+    def told() -> list[str]:
+        lines = client.lrange(keys.notices, 0, -1)
+        client.delete(keys.notices)
+        return [json.loads(line) for line in lines]
+
+    for which in ("latest", "best"):
+        weights = assemble().acting_weights(which)
+        assert weights.checkpoint == tmp_path / "checkpoints" / "step-10"
+        assert weights.origin == "latest"
+        lines = told()
+        assert lines
+        assert all("step-20" in line and "step-10 is used in its stead" in line for line in lines)
+
+    again = assemble(checkpoint={"keep": 1})
+    saved = again.saved(resume=True)
+    assert saved is not None
+    assert saved.step == 10
+    assert [line.partition(" is damaged")[0].rpartition("/")[2] for line in told()] == ["step-20"]
+    assert json.loads(client.hget(keys.control, "checkpoint") or b"") == str(saved.path)
+    parts = again.parts(saved)
+    assert parts.validation is not None
+    assert parts.validation.best is None
+    [line] = told()
+    assert "best" in line
+    # What is written next is the newest, and is kept although the damaged one has a higher number.
+    Trainer(parts).checkpoint()
+    assert again.checkpoints.steps() == [10]
+    assert again.checkpoints.mark(10, 0.1)
 
 
 def test_a_checkpoint_of_another_make_is_one_line(assemble: Assemble) -> None:
@@ -145,12 +224,14 @@ def test_the_weights_of_the_latest_the_best_or_any_checkpoint(assemble: Assemble
         trainer.checkpoint()
     path = tmp_path / "checkpoints"
     # Before any was judged, the best is the latest.
-    assert assembly.acting_weights("best")[1] == assembly.acting_weights("latest")[1] == str(path / "step-20")
+    for which in ("best", "latest"):
+        assert assembly.acting_weights(which).checkpoint == path / "step-20"
     assembly.checkpoints.mark(10, 0.9)
     for which, step in (("best", 10), ("latest", 20), (str(path / "step-10"), 10)):
-        found, origin = assembly.acting_weights(which)
-        assert origin == str(path / f"step-{step}")
-        assert same(found, weights[step])
+        found = assembly.acting_weights(which)
+        assert (found.origin, found.checkpoint) == (which, path / f"step-{step}")
+        assert found.steps == step
+        assert same(dict(found.arrays), weights[step])
     with pytest.raises(CheckpointError):
         assembly.acting_weights(str(path / "step-30"))
 

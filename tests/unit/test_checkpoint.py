@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from webgym.errors import CheckpointError
 from webgym.schema import Schema
+from webgym_learner.best import BestNote, read_note
 from webgym_learner.checkpoint import CheckpointStore, load_checkpoint
 from webgym_learner.dqn import DQN
 from webgym_learner.replay import PrioritizedReplay
@@ -133,6 +135,45 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert made.latest().step == 100
     with pytest.raises(CheckpointError, match="step 55"):
         made.mark(55, 1.0)
+
+
+def test_the_note_of_the_best_holds_its_verdict_and_survives_a_kill_in_between(tmp_path: Path) -> None:
+    made = store(tmp_path, keep=1)
+    made.save(1, *contents())
+    made.mark(1, 0.5, {"successes": 9, "trials": 10})
+    made.save(3, *contents())
+    # Killed while the note was being written: the earlier one stands, and its checkpoint is there.
+    (made.directory / ".best.json.999.tmp").write_text('{"step": 3')
+    again = store(tmp_path, keep=1)
+    assert again.note() == BestNote(1, 0.5, {"successes": 9, "trials": 10})
+    assert again.best().step == 1
+    again.save(4, *contents())
+    assert again.steps() == [1, 4]
+    assert not list(made.directory.glob(".*.tmp"))
+    # One whose checkpoint is gone keeps nobody from being best.
+    shutil.rmtree(made.directory / "step-1")
+    assert again.mark(4, 0.1)
+    assert again.note() == BestNote(4, 0.1, {})
+    again.unmark()
+    assert again.note() is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "x", "score": 1}', '{"step": 1, "score": NaN}'])
+def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "best.json").write_text(text)
+    assert read_note(tmp_path) is None
+
+
+def test_a_damaged_checkpoint_of_full_size_does_not_push_out_a_good_one(tmp_path: Path) -> None:
+    made = store(tmp_path, keep=1)
+    made.keep = 2
+    for step in (10, 20):
+        made.save(step, *contents())
+    flip(made.directory / "step-20")
+    again = store(tmp_path, keep=1)
+    assert again.latest().step == 10
+    again.save(15, *contents())
+    assert again.steps() == [15]
 
 
 def truncate(path: Path) -> None:

@@ -105,11 +105,15 @@ def evaluation(inbox: PlayedInbox, progress: list[dict[str, Any]] | None = None)
 
 def test_groups_are_played_together_and_told_apart() -> None:
     inbox, progress = PlayedInbox(), list[dict[str, Any]]()
-    # An episode of training that was on its way belongs to nobody here.
-    inbox.extra = [replace(SUMMARY, episode="train-5")]
+    # An episode of training that was on its way belongs to nobody here, but it counts.
+    late = replace(SUMMARY, episode="train-5", purpose="train")
+    inbox.extra = [late]
     groups = {"trained": tasks("a", 7, 2), "untrained": tasks("b", 4, 1)}
-    tallies, complete = evaluation(inbox, progress).run(groups, 60, lambda: False)
+    others: list[EpisodeSummary] = []
+    runner = Evaluation(cast(Inbox, inbox), progress.append, others.append)
+    tallies, complete = runner.run(groups, 60, lambda: False)
     assert complete
+    assert others == [late]
     assert [t.episode for t in inbox.added] == []
     assert {n: (t.report()["success"], len(t.summaries)) for n, t in tallies.items()} == {
         "trained": (1.0, 7),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from webgym.protocol import EpisodeSummary
+from webgym.run.totals import EpisodeTotals, total_episodes
 from webgym.rundir import read_json_lines
 from webgym.telemetry import Numbers
 from webgym_learner.recorder import EpisodeLedger, MetricsRecorder
@@ -60,6 +61,21 @@ def test_a_resumed_ledger_knows_what_it_holds_and_where_to_go_on(tmp_path: Path)
     assert episodes(path) == [
         "train-00000007", "train-00000003", "validate-round-00000002", "evaluate-v5g1-00000000", "train-00000008",
     ]  # fmt: skip
+
+
+def test_a_ledger_adds_up_also_what_an_earlier_life_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    ledger = EpisodeLedger(path)
+    ledger.add(
+        [summary(0), summary(1), summary(1), summary(0, "validate"), summary(2, steps=0, outcome="fault")]
+    )
+    ledger.close()
+    again = EpisodeLedger(path)
+    assert again.totals == ledger.totals == EpisodeTotals(episodes=3, steps=8, validation_steps=4, faults=1)
+    again.add([summary(0), summary(3)])
+    assert (again.totals.episodes, again.totals.steps) == (4, 12)
+    again.close()
+    assert total_episodes(read_json_lines(path)) == again.totals
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from webgym.errors import ExitCode, OutputError
-from webgym.rundir import JsonLinesWriter, RunDirectory, read_json_lines, write_atomic, write_json
+from webgym.rundir import (
+    JsonLinesWriter,
+    RunDirectory,
+    last_json_line,
+    read_json_lines,
+    remove_scratch,
+    write_atomic,
+    write_json,
+)
 
 
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:
@@ -165,3 +173,23 @@ def test_reading_skips_damage_and_a_missing_file_is_empty(tmp_path: Path) -> Non
     assert list(read_json_lines(path)) == []
     path.write_bytes(b'{"n": 1}\n\xff\xfe\n[1]\n{"n": 2}\n{"n":')
     assert list(read_json_lines(path)) == [{"n": 1}, {"n": 2}]
+
+
+def test_the_last_line_is_found_behind_much_else(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert last_json_line(path) is None
+    path.write_bytes(b"")
+    assert last_json_line(path) is None
+    path.write_bytes(b'{"n": 0}\n' * 20_000 + b'{"n": 2}\n[1]\n{"n":')
+    assert last_json_line(path) == {"n": 2}
+
+
+def test_what_a_killed_writer_left_is_removed_when_the_run_is_resumed(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("")
+    (tmp_path / ".report.html.123.tmp").write_text("<htm")
+    RunDirectory.resume(tmp_path).close()
+    assert not list(tmp_path.glob(".*.tmp"))
+    (tmp_path / ".webgym" / "note").write_text("stays")
+    (tmp_path / ".summary.json.7.tmp").write_text("{")
+    remove_scratch(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".webgym", "logs", "run.yaml"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.trainer import StopReason, Trainer, TrainerParts, anneal, ratio_allows
+from webgym_learner.validation import Validation, Verdict
 from webgym_policy.network import PolicyNetwork, parameters_of
 
 SCHEMA = Schema(nodes=3, node_features=4, texts=2, text_features=3, pair_features=2, goal_features=5)
@@ -409,9 +411,10 @@ def test_success_is_judged_by_one_version_and_its_weights_are_the_result(make: M
     # Training went on meanwhile, though no step was taken: all browsers were validating.
     assert not same(judged, parameters_of(stage.parts.dqn.acting))
     stage.trainer.checkpoint()
-    weights, origin = stage.trainer.final_weights()
-    assert origin == "best"
-    assert same(weights, judged)
+    weights = stage.trainer.final_weights()
+    assert weights.origin == "best"
+    assert weights.checkpoint == stage.store.best(["acting"]).path
+    assert same(dict(weights.arrays), judged)
     assert same(dict(stage.store.best(["acting"]).arrays["acting"]), judged)
     # What is resumed from is what came last.
     assert same(dict(stage.store.latest(["acting"]).arrays["acting"]), parameters_of(stage.parts.dqn.acting))
@@ -439,17 +442,66 @@ def test_without_a_target_the_best_is_found_and_training_goes_on(make: Make) -> 
     assert best is not None
     assert best.passed
     [judged] = [state for v, state, pinned in stage.inbox.published if v == best.version]
-    weights, origin = stage.trainer.final_weights()
-    assert origin == "best"
-    assert same(weights, judged)
+    weights = stage.trainer.final_weights()
+    assert weights.origin == "best"
+    assert same(dict(weights.arrays), judged)
+
+
+def revive(stage: Stage, make: Make, **spec: Any) -> Stage:
+    """The learner that takes over after a kill: what it knows is in the checkpoints."""
+    found = stage.store.latest()
+    again = make(Counters(**found.state["counters"]), **spec)
+    again.parts.dqn.load_state_dict({"arrays": found.arrays, "state": found.state["dqn"]})
+    again.parts.saved_at = found.path
+    again.parts.validation = Validation(again.parts.spec.stop.success, again.parts.spec.stop.window)
+    again.parts.validation.load_state(json.loads(json.dumps(found.state["validation"])))
+    note = again.store.note()
+    again.parts.validation.best = None if note is None else Verdict.from_state(note.verdict)
+    again.trainer = Trainer(again.parts)
+    return again
+
+
+def test_a_learner_that_takes_over_remembers_the_best_weights(make: Make) -> None:
+    spec: dict[str, Any] = {"stop": {"steps": 3000, "window": 30}}
+    stage = make(**spec)
+    stage.inbox.succeeds = lambda task: task.purpose == "train" or stage.parts.counters.steps < 1500
+    stage.run()
+    best = stage.trainer.validation.best
+    assert best is not None
+    [judged] = [state for v, state, pinned in stage.inbox.published if v == best.version]
+    stage.trainer.checkpoint()
+    again = revive(stage, make, **spec)
+    assert again.trainer.validation.best == best
+    assert again.trainer.validation.curve.rate == stage.trainer.validation.curve.rate
+    weights = again.trainer.final_weights()
+    assert weights.origin == "best"
+    assert same(dict(weights.arrays), judged)
+    # A worse verdict later does not take its place.
+    assert not again.store.mark(again.store.steps()[-1], best.lower - 0.1, {})
+    assert again.store.note() == stage.store.note()
+
+
+def test_a_verdict_that_passed_ends_the_run_also_for_the_learner_that_takes_over(make: Make) -> None:
+    spec: dict[str, Any] = {"stop": {"steps": 100_000, "success": 0.9, "window": 30}}
+    stage = make(**spec)
+    assert stage.run() is StopReason.SUCCESS
+    # Killed at once: the newest checkpoint is the one that was judged.
+    again = revive(stage, make, **spec)
+    assert again.run() is StopReason.SUCCESS
+    assert again.inbox.dealt == []
+    assert again.trainer.final_weights().origin == "best"
+    # One who asks for more gets it.
+    further = revive(stage, make, stop={"steps": 100_000, "success": 0.9, "window": 31})
+    assert further.run() is StopReason.SUCCESS
+    assert len([t for t in further.inbox.dealt if "-round" in t.episode]) >= 31
 
 
 def test_the_latest_weights_are_the_result_where_nothing_says_otherwise(make: Make) -> None:
     stage = make()
     stage.run()
-    weights, origin = stage.trainer.final_weights()
-    assert origin == "latest"
-    assert same(weights, parameters_of(stage.parts.dqn.acting))
+    weights = stage.trainer.final_weights()
+    assert weights.origin == "latest"
+    assert same(dict(weights.arrays), parameters_of(stage.parts.dqn.acting))
 
 
 def test_a_best_checkpoint_that_is_gone_is_said_and_done_without(
@@ -459,7 +511,7 @@ def test_a_best_checkpoint_that_is_gone_is_said_and_done_without(
     assert stage.run() is StopReason.SUCCESS
     for file in stage.store.directory.glob("step-*/acting.npz"):
         file.write_bytes(b"")
-    weights, origin = stage.trainer.final_weights()
-    assert origin == "latest"
-    assert same(weights, parameters_of(stage.parts.dqn.acting))
-    assert "the latest weights are evaluated instead" in caplog.text
+    weights = stage.trainer.final_weights()
+    assert weights.origin == "latest"
+    assert same(dict(weights.arrays), parameters_of(stage.parts.dqn.acting))
+    assert "the latest weights are evaluated in its stead" in caplog.text
