@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from webgym.run.live import LinesView, LiveView, clock, progress_line, render, sparkline
+from webgym.run.live import LinesView, LiveView, QuietView, clock, progress_line, render, sparkline
 from webgym.run.snapshot import Snapshot, parse_snapshot
 
 TRAINING = Snapshot(
@@ -152,6 +153,17 @@ def test_a_reader_that_left_does_not_stop_the_run() -> None:
     view = LinesView(Broken())
     view.update(TRAINING, restarts=0, memory=0)
     view.event("still here")
+
+
+def test_a_warning_reaches_stderr_once_whatever_the_view(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    for make in (QuietView, lambda: LinesView(sys.stderr), lambda: LiveView("demo", console)):
+        view = make()
+        view.warn("step-9 is damaged")
+        view.close()
+        view.close()
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.count("step-9 is damaged")) == ("", 1)
 
 
 def test_the_live_view_draws_and_closes() -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from webgym.errors import BrokerError, ExitCode
-from webgym.process import RestartPolicy
+from webgym.process import Exit, RestartPolicy
 from webgym.run.plan import Limits, Outcome, Programs
 from webgym.run.snapshot import Member, Snapshot
 from webgym.run.supervisor import Supervisor
@@ -59,12 +60,16 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.phases: list[str] = []
+        self.warnings: list[str] = []
 
     def update(self, snapshot: Snapshot, *, restarts: int, memory: int) -> None:
         self.phases.append(snapshot.phase)
 
     def event(self, text: str) -> None:
         self.events.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
     def close(self) -> None:
         pass
@@ -310,7 +315,8 @@ async def test_one_interrupt_drains(directory: RunDirectory) -> None:
 
 async def test_a_second_interrupt_kills(directory: RunDirectory) -> None:
     stubborn = POLITE.replace("sys.exit(0)", "pass").replace("time.sleep(60)", "\nwhile True: time.sleep(1)")
-    supervisor, _, _ = supervise(directory, learner=stubborn, learner_grace=60)
+    supervisor, link, _ = supervise(directory, learner=stubborn, learner_grace=60)
+    link.now = Snapshot(phase="train")
     run = asyncio.create_task(ended(supervisor))
     await until((directory.path / "learner-0.up").exists)
     supervisor.interrupt()
@@ -320,7 +326,37 @@ async def test_a_second_interrupt_kills(directory: RunDirectory) -> None:
     outcome = await run
     assert time.monotonic() - started < 5
     assert outcome.code == ExitCode.INTERRUPTED
-    assert any("killed before" in e for e in outcome.events)
+    assert any("killed before" in e and "all it learned is lost" in e for e in outcome.events)
+
+
+@pytest.mark.parametrize("phase", ["start", "train"])
+async def test_a_second_interrupt_after_the_checkpoint_loses_nothing(
+    directory: RunDirectory, phase: str
+) -> None:
+    """Nor does one before there was anything to save: what an earlier session saved is there."""
+    stubborn = """
+import os, signal, time
+def save(*args):
+    os.makedirs(os.environ["WEBGYM_OUT"] + "/checkpoints/step-7")
+signal.signal(signal.SIGTERM, save)
+open(os.environ["WEBGYM_OUT"] + "/up", "w").close()
+while True:
+    time.sleep(1)
+"""
+    (directory.checkpoints / "step-5").mkdir(parents=True)
+    if phase == "start":
+        stubborn = stubborn.replace("step-7", "elsewhere")
+    supervisor, link, _ = supervise(directory, learner=stubborn, learner_grace=60)
+    link.now = Snapshot(phase=phase)
+    run = asyncio.create_task(ended(supervisor))
+    await until((directory.path / "up").exists)
+    await until(lambda: supervisor._outcome.last.phase == phase)
+    supervisor.interrupt()
+    await until(lambda: len(list(directory.checkpoints.iterdir())) == 2)
+    supervisor.interrupt()
+    outcome = await run
+    assert outcome.code == ExitCode.INTERRUPTED
+    assert not any("killed before" in e for e in outcome.events)
 
 
 @pytest.mark.parametrize(
@@ -364,3 +400,181 @@ open("{directory.path}/pid", "w").write(str(child.pid))
     await ended(supervisor)
     pid = int((directory.path / "pid").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+# --- programs that keep ending, and programs that hang ---
+
+DYING = """
+import os, signal
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_a_worker_that_keeps_dying_ends_the_run_however_slowly(directory: RunDirectory) -> None:
+    """The window of the restart policy never sees more than one end; what counts is that nothing came of them."""
+    supervisor, _, _ = supervise(directory, learner=POLITE, worker=DYING, futile_ends=3)
+    worker = supervisor._workers[0]
+    supervisor._worker_restart = RestartPolicy(max_failures=2, window_seconds=0, initial_delay=0.01)
+    outcome = await ended(supervisor)
+    assert (outcome.code, outcome.stop_reason) == (ExitCode.FAILURE, "no progress")
+    assert (
+        "worker-0 has ended 4 times without an episode completed in between: killed by SIGKILL"
+        in outcome.message
+    )
+    assert "logs/worker-0.log" in outcome.message
+    assert outcome.restarts["worker"] == 3
+    assert worker.ended
+
+
+async def test_a_worker_that_gets_something_done_between_its_deaths_may_go_on(
+    directory: RunDirectory,
+) -> None:
+    supervisor, link, _ = supervise(directory, learner=POLITE, worker=DYING, futile_ends=3)
+    supervisor._worker_restart = RestartPolicy(max_failures=2, window_seconds=0, initial_delay=0.05)
+    run = asyncio.create_task(ended(supervisor))
+
+    def one_more() -> bool:
+        link.now = replace(link.now, completed=supervisor._workers[0].restarts)
+        return supervisor._workers[0].restarts > 8
+
+    await until(one_more, 20)
+    supervisor.interrupt()
+    assert (await run).stop_reason == "interrupted"
+
+
+async def test_a_learner_that_dies_before_each_checkpoint_ends_the_run(directory: RunDirectory) -> None:
+    supervisor, link, _ = supervise(directory, learner=DYING, futile_ends=2)
+    link.now = Snapshot(phase="train", completed=5)
+    supervisor._learner.restart = RestartPolicy(max_failures=2, window_seconds=0, initial_delay=0.01)
+    outcome = await ended(supervisor)
+    assert outcome.stop_reason == "no progress"
+    assert "learner-0 has ended 3 times without a new checkpoint in between" in outcome.message
+
+
+async def test_processes_of_a_worker_that_keep_dying_end_the_run(directory: RunDirectory) -> None:
+    """Whoever starts them: the worker, whose own limit begins anew with each of its lives, or several workers."""
+    supervisor, link, view = supervise(directory, learner=POLITE, futile_ends=3)
+    run = asyncio.create_task(ended(supervisor))
+    log = directory.log("worker-0")
+    log.write_text(
+        json.dumps({"time": "2001-01-01T00:00:00.000Z", "level": "error", "message": "an old story"}) + "\n"
+        + json.dumps({"time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())}.000Z", "level": "warning",
+                      "message": "worker-0/actor-0: the browser lacks libnss3"}) + "\n"
+    )  # fmt: skip
+    for pid in (1, 2):  # never more than two in one life
+        ends = 2
+        processes = {"worker-0/actor-0": 5, "worker-0/inference-0": 6}
+        link.now = Snapshot(
+            phase="train",
+            members=(
+                Member("worker-0", pid=pid, restarts=ends, restarts_by_kind={"actor": ends}, pids=processes),
+            ),
+        )
+        await until(lambda lives=pid: sum("started anew: actor" in e for e in view.events) == lives)
+    outcome = await run
+    assert (outcome.code, outcome.stop_reason) == (ExitCode.FAILURE, "no progress")
+    assert "the actor process of worker-0 has ended 4 times" in outcome.message
+    assert "libnss3" in outcome.message
+    assert "an old story" not in outcome.message
+
+
+async def test_a_worker_that_explains_itself_late_ends_the_run_at_once(directory: RunDirectory) -> None:
+    """It has tried long to start browsers: what it says then is final, for it has not played a single episode."""
+    worker = f"""
+import os, sys, time
+while not os.path.exists("{directory.path}/go"):
+    time.sleep(0.01)
+open(os.environ["WEBGYM_TERMINATION_LOG"], "w").write("Chromium cannot be started: no libnss3")
+sys.exit(1)
+"""
+    supervisor, link, _ = supervise(directory, learner=POLITE, worker=worker)
+    link.now = Snapshot(phase="train", completed=3)  # by another life
+    run = asyncio.create_task(ended(supervisor))
+    await until((directory.path / "learner-0.up").exists)
+    await until(lambda: supervisor._outcome.last.completed == 3)
+    supervisor._exited(supervisor._workers[0], Exit(-9, "killed", 30.0, time.time()), None)
+    (directory.path / "go").touch()
+    outcome = await run
+    assert (outcome.code, outcome.stop_reason) == (ExitCode.FAILURE, "workers failed")
+    assert outcome.message.startswith("worker-0: Chromium cannot be started: no libnss3; see ")
+    assert outcome.restarts["worker"] == 0
+
+
+async def test_a_worker_that_has_worked_is_started_again(directory: RunDirectory) -> None:
+    worker = """
+import os, sys, time
+mark = os.environ["WEBGYM_OUT"] + "/second"
+if not os.path.exists(mark):
+    while not os.path.exists(os.environ["WEBGYM_OUT"] + "/go"):
+        time.sleep(0.01)
+    open(mark, "w").close()
+    sys.exit(1)
+time.sleep(60)
+"""
+    supervisor, link, _ = supervise(directory, learner=POLITE, worker=worker, worker_grace=0.2)
+    run = asyncio.create_task(ended(supervisor))
+    await until(lambda: supervisor._workers[0].running)
+    link.now = Snapshot(phase="train", completed=1)
+    await until(lambda: ExitCode.FAILURE not in supervisor._workers[0].restart.final_codes)
+    (directory.path / "go").touch()
+    await until(lambda: supervisor._workers[0].restarts == 1)
+    supervisor.interrupt()
+    assert (await run).stop_reason == "interrupted"
+
+
+async def test_a_program_that_hangs_is_killed_and_started_again(directory: RunDirectory) -> None:
+    supervisor, link, view = supervise(directory, learner=POLITE, silent=0.5)
+    run = asyncio.create_task(ended(supervisor))
+    up = directory.path / "worker-0.up"
+    await until(up.exists)
+    up.unlink()
+    first = supervisor._workers[0].pid or 0
+    os.kill(first, signal.SIGSTOP)
+    # The learner speaks on; a process that is not ours, and one that is gone, are left alone.
+    beats = iter(range(1, 10**6))
+
+    def speak() -> bool:
+        link.now = Snapshot(
+            phase="train",
+            members=(
+                Member("learner-0", pid=supervisor._learner.pid or 0, time=next(beats)),
+                Member("worker-0", pid=first, time=1.0),
+                Member("worker-0.0", pid=os.getpid(), time=1.0),
+            ),
+        )
+        return up.exists()
+
+    await until(speak, 20)
+    assert "worker-0 has not been heard of for 0 s: killed" in view.events
+    assert supervisor._learner.restarts == 0
+    supervisor.interrupt()
+    assert (await run).restarts["worker"] == 1
+
+
+async def test_a_run_in_which_nothing_moves_ends_with_what_was_complained_of(directory: RunDirectory) -> None:
+    learner = POLITE.replace(
+        "time.sleep",
+        """
+print('{"time": "2999-01-01T00:00:00Z", "level": "error", "message": "the page is gone"}', flush=True)
+time.sleep""",
+    )
+    supervisor, link, _ = supervise(directory, learner=learner, still=2.0)
+    link.now = Snapshot(phase="train", numbers={"steps": 3, "updates": 1})
+    outcome = await ended(supervisor)
+    assert (outcome.code, outcome.stop_reason) == (ExitCode.FAILURE, "stuck")
+    assert outcome.message.startswith("nothing has moved for ")
+    assert outcome.message.endswith("; learner-0: the page is gone")
+
+
+async def test_what_the_learner_wants_to_be_read_is_shown_once_and_kept(directory: RunDirectory) -> None:
+    supervisor, link, view = supervise(directory, learner=POLITE)
+    run = asyncio.create_task(ended(supervisor))
+    link.now = Snapshot(phase="train", notices=("step-9 is damaged",), checkpoint="step-8")
+    await until(lambda: view.warnings)
+    link.now = Snapshot(phase="train", notices=("step-9 is damaged", "another"), checkpoint="step-10")
+    await until(lambda: len(view.warnings) == 2)
+    supervisor.interrupt()
+    outcome = await run
+    assert view.warnings == ["step-9 is damaged", "another"]
+    assert [e for e in outcome.events if e in view.warnings] == view.warnings
+    assert outcome.checkpoint == "step-8"

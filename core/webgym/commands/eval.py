@@ -69,7 +69,10 @@ class EvalCommand:
         if args.checkpoint not in ("latest", "best"):
             args.checkpoint = os.path.abspath(args.checkpoint)
         _check_checkpoint(directory, args.checkpoint)
-        check_run(manifest)
+        # Nothing is trained: a run of a machine with a GPU can be judged on one without.
+        learner = manifest.spec.learner.model_copy(update={"device": "cpu"})
+        spec = manifest.spec.model_copy(update={"learner": learner})
+        check_run(manifest.model_copy(update={"spec": spec}))
         # Its own identity: the keys of the run itself, should it be alive elsewhere, stay untouched.
         uid = uuid.uuid4().hex
         with RunDirectory.resume(args.directory, "eval") as directory, asyncio.Runner() as runner:
@@ -84,9 +87,7 @@ class EvalCommand:
 def _check_checkpoint(directory: RunDirectory, which: str) -> None:
     if which not in ("latest", "best"):
         if not Path(which).exists():
-            raise CheckpointError(
-                f"--checkpoint: {which} does not exist; give latest, best or the path of one"
-            )
+            raise UsageError(f"--checkpoint: {which} does not exist; give latest, best or the path of one")
     elif not any(directory.checkpoints.glob("step-*")):
         raise CheckpointError(f"{directory.checkpoints} holds no checkpoint: the run has not written one yet")
 
@@ -102,7 +103,7 @@ async def _evaluate(
 ) -> int:
     from webgym.commands.run import describe_evaluation
     from webgym.run.plan import Programs
-    from webgym.run.session import log_to, supervise
+    from webgym.run.session import log_to, signals_as_wishes, supervise
     from webgym.run.summary import read_json
 
     which = args.checkpoint
@@ -121,9 +122,9 @@ async def _evaluate(
         arguments += ["--seed", str(args.seed)]
     programs = Programs.installed(workers=manifest.spec.workers.replicas, learner_arguments=arguments)
     try:
-        with log_to(directory.log("supervisor")):
-            outcome = await supervise(manifest.spec, directory, link, view, programs, uid=uid)
-        await link.forget()
+        with log_to(directory.log("supervisor")), signals_as_wishes() as wishes:
+            outcome = await supervise(manifest.spec, directory, link, view, programs, wishes, uid=uid)
+            await link.forget()
     finally:
         view.close()
     if outcome.message:
@@ -137,7 +138,9 @@ async def _evaluate(
     if args.json:
         result = {
             "evaluation": evaluation,
-            "checkpoint": which,
+            "asked": which,
+            "checkpoint": evaluation.get("checkpoint"),
+            "events": outcome.events,
             "file": str(target),
             "out": str(directory.path),
             "seconds": seconds,
@@ -146,5 +149,6 @@ async def _evaluate(
         }
         print(json.dumps(result, allow_nan=False))
     else:
-        print(f"{describe_evaluation(evaluation)}, in {seconds:.0f} s; written to {target}")
+        print(f"{describe_evaluation(evaluation)}, in {seconds:.0f} s")
+        print(f"  checkpoint  {evaluation.get('checkpoint')}\n  written to  {target}")
     return int(outcome.code)

@@ -172,7 +172,7 @@ async def _run(
     started: float,
 ) -> int:
     from webgym.run.plan import Programs
-    from webgym.run.session import log_to, supervise, write_report
+    from webgym.run.session import log_to, signals_as_wishes, supervise, write_report
     from webgym.run.summary import compose_summary
     from webgym.rundir import write_json
 
@@ -181,33 +181,42 @@ async def _run(
         learner_arguments=["--resume"] if args.resume else [],
         trace_memory=args.trace_memory,
     )
-    try:
-        with log_to(directory.log("supervisor")):
-            outcome = await supervise(manifest.spec, directory, link, view, programs, uid=directory.uid)
-        if outcome.code != ExitCode.BROKER_LOST:
-            await link.forget()
-        if not outcome.began and outcome.message:
-            # Nothing happened that would be worth a report, or worth replacing that of an earlier life.
-            raise _Failed(outcome.message, outcome.code)
-        facts = _facts(args, manifest, outcome, time.monotonic() - started)
-        write_json(directory.summary, compose_summary(directory, facts))
-        closing = replace(outcome.last, phase="report")
-        view.update(closing, restarts=sum(outcome.restarts.values()), memory=outcome.peak_memory_bytes)
-        trouble = await write_report(directory)
-    finally:
-        view.close()
-    facts["seconds"] = round(time.monotonic() - started, 2)
-    summary = compose_summary(directory, facts)
-    write_json(directory.summary, summary)
+    with signals_as_wishes() as wishes:
+        try:
+            with log_to(directory.log("supervisor")):
+                outcome = await supervise(
+                    manifest.spec, directory, link, view, programs, wishes, uid=directory.uid
+                )
+            if outcome.code != ExitCode.BROKER_LOST:
+                await link.forget()
+            if not outcome.began and outcome.message:
+                # Nothing happened that would be worth a report, or worth replacing that of an earlier life.
+                raise _Failed(outcome.message, outcome.code)
+            facts = _facts(args, manifest, outcome, time.monotonic() - started)
+            write_json(directory.summary, compose_summary(directory, facts))
+            closing = replace(outcome.last, phase="report")
+            view.update(closing, restarts=sum(outcome.restarts.values()), memory=outcome.peak_memory_bytes)
+            trouble = await write_report(directory, wishes)
+        finally:
+            view.close()
+        code = int(outcome.code)
+        if trouble is not None and trouble.interrupted and code == ExitCode.OK:
+            code = int(ExitCode.INTERRUPTED)
+        facts |= {
+            "seconds": round(time.monotonic() - started, 2),
+            "exit_code": code,
+            "message": outcome.message or (trouble.message if trouble else None),
+        }
+        summary = compose_summary(directory, facts)
+        write_json(directory.summary, summary)
     if args.json:
         print(json.dumps(summary, allow_nan=False))
     else:
         print(text_summary(summary, None if trouble else directory.path / "report.html"))
-    if trouble:
-        print(f"webgym: {trouble}", file=sys.stderr)
-    if outcome.message:
-        print(f"webgym: {outcome.message}", file=sys.stderr)
-    return int(outcome.code)
+    for message in (trouble.message if trouble else "", outcome.message):
+        if message:
+            print(f"webgym: {message}", file=sys.stderr)
+    return code
 
 
 def _facts(
@@ -217,6 +226,7 @@ def _facts(
         "name": manifest.metadata.name,
         "tasks": [task.name for task in manifest.spec.tasks],
         "resumed": bool(args.resume),
+        "resumed_from": (outcome.checkpoint or None) if args.resume else None,
         "stop_reason": outcome.stop_reason,
         "exit_code": int(outcome.code),
         "message": outcome.message or None,
@@ -242,6 +252,8 @@ def text_summary(summary: dict[str, Any], report: Path | None) -> str:
         lines.append(f"  success     {describe_evaluation(evaluation)}")
     rate = summary.get("steps_per_second")
     speed = "" if rate is None else f", {rate:.1f} per second with those of validation"
+    if summary.get("resumed_from"):
+        lines.append(f"  went on     from {summary['resumed_from']}")
     lines.append(
         f"  steps       {count('steps')}{speed}, {count('episodes')} episodes, {count('updates')} updates"
     )

@@ -55,8 +55,9 @@ class RedisLink:
         """
         with broker_errors(self._config.where):
             async with self._client.pipeline(transaction=True) as pipe:
-                pipe.hset(self._keys.control, mapping={"phase": '"start"', "reason": '""'})
-                pipe.delete(self._keys.members)
+                said = {"phase": '"start"', "reason": '""', "checkpoint": '""'}
+                pipe.hset(self._keys.control, mapping=said)  # type: ignore[arg-type]
+                pipe.delete(self._keys.members, self._keys.notices)
                 await pipe.execute()
 
     async def snapshot(self) -> Snapshot:
@@ -68,10 +69,11 @@ class RedisLink:
         keys = self._keys
         with broker_errors(self._config.where):
             async with self._client.pipeline(transaction=False) as pipe:
-                for key in (keys.control, keys.progress, keys.members):
+                for key in (keys.control, keys.progress, keys.members, keys.counters):
                     pipe.hgetall(key)
-                control, progress, members = await pipe.execute()
-        return parse_snapshot(control, progress, members)
+                pipe.lrange(keys.notices, 0, -1)
+                control, progress, members, counters, notices = await pipe.execute()
+        return parse_snapshot(control, progress, members, counters, notices)
 
     async def lost(self) -> str:
         """Return once a server of ours has ended; for others the silence tells, and this never returns."""

@@ -196,18 +196,25 @@ class View(Protocol):
     def event(self, text: str) -> None:
         """Tell something that happened."""
 
+    def warn(self, text: str) -> None:
+        """Tell something that a person should read whatever else is shown; it ends up on stderr."""
+
     def close(self) -> None:
         """Show nothing more."""
 
 
 class QuietView:
-    """Shows nothing."""
+    """Shows nothing but warnings."""
 
     def update(self, snapshot: Snapshot, *, restarts: int, memory: int) -> None:
         """Nothing."""
 
     def event(self, text: str) -> None:
         """Nothing."""
+
+    def warn(self, text: str) -> None:
+        """Write it at once."""
+        print(f"webgym: {text}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Nothing."""
@@ -236,6 +243,10 @@ class LinesView:
         """Write it at once."""
         self._write(f"{clock(time.monotonic() - self._started)}  {printable(text)}")
 
+    def warn(self, text: str) -> None:
+        """Write it at once."""
+        self.event(text)
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -256,6 +267,7 @@ class LiveView:
         self._started = time.monotonic()
         self._events: deque[str] = deque(maxlen=20)
         self._history: list[float] = []
+        self._warnings: list[str] = []
         self._greedy = False
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
@@ -285,9 +297,17 @@ class LiveView:
         """Add it below the figures."""
         self._events.append(text)
 
+    def warn(self, text: str) -> None:
+        """Add it below the figures, and write it below the last panel."""
+        self.event(text)
+        self._warnings.append(text)
+
     def close(self) -> None:
         """Leave the last panel where it is."""
         self._live.stop()
+        warnings, self._warnings = self._warnings, []
+        for text in warnings:
+            print(f"webgym: {text}", file=sys.stderr)
 
 
 def choose_view(title: str, *, quiet: bool, json: bool) -> View:

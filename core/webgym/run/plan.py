@@ -63,12 +63,39 @@ class Limits:
     """For a worker to end its browsers after SIGTERM."""
     unreachable: float = 60.0
     """Until a server that does not answer counts as lost."""
+    silent: float = 30.0
+    """Until a program without a heartbeat is taken for hung, and killed."""
+    still: float | None = None
+    """Until a run in which nothing moves at all is given up; after half of it inference is started anew. None: no
+    limit.
+    """
+    futile_ends: int = 6
+    """How often one program may end without progress in between."""
     training: float | None = None
     """Longest training; the learner's own budget should end it before. None: no limit."""
     evaluation: float | None = None
     """Longest evaluation, likewise."""
     total: float | None = None
     """Longest run altogether."""
+
+    def overrun(self, phase: str, in_phase: float, total: float, still: float) -> tuple[str, str] | None:
+        """Why a run has to end now, as (reason, message), or None.
+
+        Args:
+            phase: of the run.
+            in_phase: seconds since it began.
+            total: seconds since the run began.
+            still: seconds since anything moved.
+        """
+        if self.total is not None and total > self.total:
+            return "deadline", f"activeDeadlineSeconds: the run was not done after {self.total:.0f} s"
+        if self.still is not None and still > self.still and phase != "done":
+            return "stuck", f"nothing has moved for {still:.0f} s: no step, no update, no episode"
+        if phase == "train" and self.training is not None and in_phase > self.training:
+            return "overrun", f"training had not ended after {in_phase:.0f} s, far beyond its budget"
+        if phase == "evaluate" and self.evaluation is not None and in_phase > self.evaluation:
+            return "overrun", f"the evaluation had not ended after {in_phase:.0f} s, far beyond its budget"
+        return None
 
 
 @dataclass
@@ -88,5 +115,7 @@ class Outcome:
     peak_memory_bytes: int = 0
     last: Snapshot = field(default_factory=Snapshot)
     """The last look at the run."""
+    checkpoint: str = ""
+    """What the learner first went on from, if it did."""
     began: bool = False
     """Whether the learner ever got to work."""

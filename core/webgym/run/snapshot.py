@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,14 @@ class Member:
     restarts: int = 0
     """How many browsers and processes it has started anew."""
     restarts_by_kind: Mapping[str, int] = field(default_factory=dict)
+    steps: int = 0
+    """Environment steps it has taken in this life."""
+    pids: Mapping[str, int] = field(default_factory=dict)
+    """Processes it started itself: name, such as ``worker-0/inference-0``, to process id."""
+
+    def processes(self, kind: str) -> list[int]:
+        """Process ids of one kind of those."""
+        return [pid for name, pid in self.pids.items() if name.rpartition("/")[2].startswith(f"{kind}-")]
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,12 @@ class Snapshot:
     numbers: Mapping[str, float] = field(default_factory=dict)
     """The learner's progress: steps, episodes, success, loss, staleness, ..."""
     members: tuple[Member, ...] = ()
+    completed: int = 0
+    """Episodes of all purposes that were completed."""
+    checkpoint: str = ""
+    """The checkpoint that the learner went on from; empty if it began anew."""
+    notices: tuple[str, ...] = ()
+    """Lines that the person who started the run should read, in order."""
 
     def number(self, name: str) -> float | None:
         """One of the learner's numbers."""
@@ -62,8 +76,10 @@ def parse_snapshot(
     control: Mapping[Any, bytes | str],
     progress: Mapping[Any, bytes | str],
     members: Mapping[Any, bytes | str],
+    counters: Mapping[Any, bytes | str] | None = None,
+    notices: Iterable[bytes | str] = (),
 ) -> Snapshot:
-    """Make sense of the three hashes; whatever is damaged or of another kind is left out."""
+    """Make sense of the four hashes and the list; whatever is damaged or of another kind is left out."""
     state = {_text(k): _json(v, _text(v)) for k, v in control.items()}
     numbers: dict[str, float] = {}
     for key, raw in progress.items():
@@ -77,6 +93,11 @@ def parse_snapshot(
         members=tuple(
             sorted((_member(_text(k), _json(v, {})) for k, v in members.items()), key=lambda m: m.id)
         ),
+        completed=sum(
+            _int(_json(v, 0)) for k, v in (counters or {}).items() if _text(k).endswith("_episodes")
+        ),
+        checkpoint=str(state.get("checkpoint") or ""),
+        notices=tuple(str(_json(line, _text(line))) for line in notices),
     )
 
 
@@ -85,6 +106,7 @@ def _member(id: str, value: Any) -> Member:
         return Member(id)
     restarts = value.get("restarts", 0)
     by_kind: dict[str, int] = {}
+    pids = value.get("pids")
     if isinstance(restarts, dict):
         by_kind = {str(k): int(v) for k, v in restarts.items() if isinstance(v, int | float)}
     return Member(
@@ -96,6 +118,8 @@ def _member(id: str, value: Any) -> Member:
         alive=_int(value.get("alive")),
         restarts=sum(by_kind.values()) if by_kind else _int(restarts),
         restarts_by_kind=by_kind,
+        steps=_int(value.get("steps")),
+        pids={str(k): v for k, v in pids.items() if isinstance(v, int)} if isinstance(pids, dict) else {},
     )
 
 

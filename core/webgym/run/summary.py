@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import psutil
 
 from webgym.memory_trace import memory_summary
+from webgym.run.totals import total_episodes
 from webgym.rundir import RunDirectory, read_json_lines
 
-__all__ = ["compose_summary", "machine_facts", "read_json", "training_rate"]
+__all__ = ["compose_summary", "machine_facts", "newest_checkpoint", "read_json", "training_rate"]
 
 _LONGEST_GAP = 30.0
 """Seconds between two metrics lines beyond which nobody trained in between: the run lay still."""
@@ -39,6 +41,10 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
     lines = list(read_json_lines(directory.metrics))
     last = {k: v for k, v in (lines[-1] if lines else {}).items() if isinstance(v, int | float)}
     trained, rate = training_rate(lines)
+    newest = newest_checkpoint(directory.checkpoints)
+    if directory.episodes.is_file():
+        # The ledger is the truth: a learner that was killed had no time to tell what it last counted.
+        last |= asdict(total_episodes(read_json_lines(directory.episodes)))
     summary: dict[str, Any] = {
         "name": directory.path.resolve().name,
         "uid": directory.uid,
@@ -63,7 +69,8 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
         "events": [],
         "peak_memory_bytes": None,
         "memory_trace": memory_summary(directory.path),
-        "checkpoint": _latest_checkpoint(directory.checkpoints),
+        "lost_updates": last.get("lost_updates", 0),
+        "checkpoint": None if newest is None else str(newest),
         "machine": machine_facts(),
     }
     known = facts if facts is not None else _facts_of(read_json(directory.summary))
@@ -85,7 +92,7 @@ def _facts_of(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
     return (
         {}
         if earlier is None
-        else {k: earlier[k] for k in (*names, "name", "tasks", "resumed") if k in earlier}
+        else {k: earlier[k] for k in (*names, "name", "tasks", "resumed", "resumed_from") if k in earlier}
     )
 
 
@@ -112,19 +119,18 @@ def training_rate(lines: Iterable[Mapping[str, Any]]) -> tuple[float | None, flo
     return trained, (steps / trained if trained else None)
 
 
-def _latest_checkpoint(folder: Path) -> str | None:
-    """The newest folder ``step-N``, or the newest of whatever is there."""
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The folder ``step-N`` with the highest N, damaged or not; None if there is none."""
     try:
-        found = [p for p in folder.iterdir() if not p.name.startswith((".", "best", "latest"))]
+        found = [p for p in folder.iterdir() if _number(p.name) >= 0]
     except OSError:
         return None
-    newest = max(found, key=lambda p: (_number(p.name), p.name), default=None)
-    return None if newest is None else str(newest)
+    return max(found, key=lambda p: _number(p.name), default=None)
 
 
 def _number(name: str) -> int:
-    tail = name.rpartition("-")[2]
-    return int(tail) if tail.isdigit() else -1
+    prefix, _, tail = name.partition("-")
+    return int(tail) if prefix == "step" and tail.isdecimal() else -1
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

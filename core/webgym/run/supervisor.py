@@ -10,8 +10,9 @@ import logging
 import signal
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,9 +20,13 @@ import psutil
 from webgym.errors import ExitCode, WebGymError
 from webgym.process import Exit, ManagedProcess, ProcessState, RestartPolicy, drain_all
 from webgym.program import ProgramContext
+from webgym.run.caretaker import Caretaker
+from webgym.run.complaints import last_complaint
+from webgym.run.futility import FutileEnds
 from webgym.run.live import View
 from webgym.run.plan import Limits, Link, Outcome, Programs
 from webgym.run.snapshot import Snapshot
+from webgym.run.summary import newest_checkpoint
 from webgym.run.tree import adopt_orphans, kill_descendants, reap_orphans, tree_memory
 from webgym.rundir import RunDirectory
 
@@ -68,6 +73,13 @@ class Supervisor:
         self._wished = asyncio.Event()
         self._insisted = asyncio.Event()
         self._winding_down = False
+        self._futile = FutileEnds(self._limits.futile_ends)
+        self._given_up: asyncio.Future[tuple[int, str]] | None = None
+        self._caretaker = Caretaker(self._limits, self._event)
+        self._notices_shown = 0
+        self._completed_at_start: dict[str, int] = {}
+        self._worker_restart = restart or RestartPolicy()
+        self._began_at = time.time()
         self._early: asyncio.Task[None] | None = None
         self._member_restarts: dict[tuple[str, int], dict[str, int]] = {}
         self._trace_memory = programs.trace_memory
@@ -87,10 +99,13 @@ class Supervisor:
     async def run(self) -> Outcome:
         """Start everything, wait for the end, leave no process behind."""
         started = time.monotonic()
+        self._given_up = asyncio.get_running_loop().create_future()
         before = frozenset(c.pid for c in psutil.Process().children())
         adopt_orphans()
         watcher = asyncio.create_task(self._watch(before), name="watch the run")
         try:
+            for worker in self._workers:
+                self._prove(worker)
             for process in (*self._workers, self._learner):
                 await process.start()
             await self._until_over(watcher)
@@ -126,7 +141,8 @@ class Supervisor:
         lost = task(self._link.lost())
         learner = task(self._learner.wait())
         workers = task(self._workers_gone())
-        tasks = {wish, lost, learner, workers, watcher}
+        assert self._given_up is not None
+        tasks = {wish, lost, learner, workers, watcher, self._given_up}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not done & {wish, lost}:
@@ -138,6 +154,9 @@ class Supervisor:
                 self._end(ExitCode.INTERRUPTED, "interrupted")
             elif lost.done() and self._learner.state is not ProcessState.FINISHED:
                 self._end(ExitCode.BROKER_LOST, "broker lost", lost.result())
+            elif self._given_up.done():
+                code, message = self._given_up.result()
+                self._end(code, "no progress", message)
             elif learner.done():
                 await self._look_once_more()
                 self._learner_ended(learner.result())
@@ -177,6 +196,26 @@ class Supervisor:
         code = codes[0] if codes and codes[0] != ExitCode.UNAVAILABLE else ExitCode.FAILURE
         return code, f"{failed[0].failure}; see {self._directory.log(failed[0].name)}"
 
+    def _progress(self, program: str) -> Hashable:
+        """How far the run has come by what a program is for: another value means that its last life was of use."""
+        last = self._outcome.last
+        if program != self._learner.name:
+            return last.completed
+        return last.phase, self._saved()
+
+    def _give_up(self, code: int, message: str, program: str) -> None:
+        if self._given_up is not None and not self._given_up.done():
+            self._given_up.set_result((code, f"{message}; see {self._directory.log(program)}"))
+
+    def _prove(self, worker: ManagedProcess) -> None:
+        """A worker that ends with exit 1, which explains itself, and completed no episode in this life, will not
+        do so in the next one either.
+        """
+        policy = self._worker_restart
+        if self._outcome.last.completed == self._completed_at_start.get(worker.name, 0):
+            policy = replace(policy, final_codes=policy.final_codes | {ExitCode.FAILURE})
+        worker.restart = policy
+
     async def _watch(self, before: Collection[int]) -> tuple[str, str]:
         """Look at the run again and again; returns (reason, message) when a limit is overrun."""
         began = time.monotonic()
@@ -189,6 +228,10 @@ class Supervisor:
                 snapshot = await asyncio.wait_for(self._link.snapshot(), 5.0)
                 answered = now
                 self._note(snapshot)
+                busy = not self._winding_down and snapshot.phase != "done"
+                self._caretaker.look(snapshot, now, act=busy)
+                for worker in self._workers:
+                    self._prove(worker)
             except (OSError, TimeoutError, WebGymError) as e:
                 logger.debug("no news: %s", e)
                 if now - answered > self._limits.unreachable and not self._winding_down:
@@ -214,23 +257,25 @@ class Supervisor:
                     # second life if it dies of it.
                     self._learner.restart = RestartPolicy.never()
                     self._early = asyncio.create_task(drain_all(self._workers))
-            overrun = self._overrun(phase, now - entered, now - began)
+            overrun = self._limits.overrun(phase, now - entered, now - began, self._caretaker.still)
             if overrun and not self._winding_down:
-                return overrun
+                return overrun[0], overrun[1] + self._complaints()
             await asyncio.sleep(self._limits.poll)
 
-    def _overrun(self, phase: str, in_phase: float, total: float) -> tuple[str, str] | None:
-        limits = self._limits
-        if limits.total is not None and total > limits.total:
-            return "deadline", f"activeDeadlineSeconds: the run was not done after {limits.total:.0f} s"
-        if phase == "train" and limits.training is not None and in_phase > limits.training:
-            return "overrun", f"training had not ended after {in_phase:.0f} s, far beyond its budget"
-        if phase == "evaluate" and limits.evaluation is not None and in_phase > limits.evaluation:
-            return "overrun", f"the evaluation had not ended after {in_phase:.0f} s, far beyond its budget"
-        return None
+    def _complaints(self) -> str:
+        """What the programs last complained of, for the message that ends a run."""
+        found = {}
+        for name in (*(w.name for w in self._workers), self._learner.name):
+            found[name] = last_complaint(self._directory.log(name), self._began_at)
+        told = [f"{name}: {text}" for name, text in found.items() if text]
+        return "; " + "; ".join(told[:2]) if told else ""
 
     def _note(self, snapshot: Snapshot) -> None:
         self._outcome.last = snapshot
+        self._outcome.checkpoint = self._outcome.checkpoint or snapshot.checkpoint
+        for notice in snapshot.notices[self._notices_shown :]:
+            self._event(notice, self._view.warn)
+        self._notices_shown = max(self._notices_shown, len(snapshot.notices))
         self._outcome.began |= snapshot.phase not in ("start", "failed")
         for member in snapshot.members:
             counts = member.restarts_by_kind or {"browser": member.restarts}
@@ -239,7 +284,17 @@ class Supervisor:
                 if count > known.get(kind, 0):
                     more = count - known.get(kind, 0)
                     self._event(f"{member.id} started anew: {kind}{f' ({more} times)' if more > 1 else ''}")
+                    if processes := len(member.processes(kind)):
+                        self._inner_ended(member.id, kind, more, processes)
                 known[kind] = max(known.get(kind, 0), count)
+
+    def _inner_ended(self, worker: str, kind: str, times: int, processes: int) -> None:
+        """Processes of a worker ended, and the worker has started them again."""
+        name = f"{worker} {kind}"
+        if self._futile.ended(name, self._progress(worker), times, alike=processes):
+            count = self._futile.count(name)
+            message = f"the {kind} process of {worker} has ended {count} times without an episode completed in between"
+            self._give_up(ExitCode.FAILURE, message + self._complaints(), worker)
 
     def _restarts(self) -> dict[str, int]:
         total: Counter[str] = Counter(
@@ -265,6 +320,8 @@ class Supervisor:
 
     async def _wind_down(self) -> None:
         """Drain all programs; a second wish kills them."""
+        training = self._outcome.last.phase == "train"
+        known = self._saved()
         if self._outcome.stop_reason == "interrupted":
             self._event("stopping: checkpoint first; Ctrl-C again stops at once")
         drain = asyncio.create_task(drain_all((self._learner, *self._workers)))
@@ -277,8 +334,16 @@ class Supervisor:
         insisted.cancel()
         await drain
         last = self._learner.exits[-1] if self._learner.exits else None
-        if last is not None and last.code == -signal.SIGKILL:
-            self._event("the learner was killed before it had written its last checkpoint")
+        if training and last is not None and last.code == -signal.SIGKILL and self._saved() == known:
+            lost = "all it learned" if known is None else f"what it learned since {known[0].name}"
+            self._event(f"the learner was killed before it had written its last checkpoint: {lost} is lost")
+
+    def _saved(self) -> tuple[Path, int] | None:
+        """The newest checkpoint, and when it was written."""
+        newest = newest_checkpoint(self._directory.checkpoints)
+        with contextlib.suppress(OSError):
+            return None if newest is None else (newest, newest.stat().st_mtime_ns)
+        return None
 
     def _say_how_to_go_on(self) -> None:
         outcome = self._outcome
@@ -317,13 +382,23 @@ class Supervisor:
         )
 
     def _exited(self, process: ManagedProcess, ended: Exit, delay: float | None) -> None:
+        if process is not self._learner:
+            self._completed_at_start[process.name] = self._outcome.last.completed
+            self._prove(process)
         if delay is not None:
             self._event(f"{process.name} ended ({ended.reason}) and is started again")
+            if self._futile.ended(process.name, self._progress(process.name)):
+                what = "a new checkpoint" if process is self._learner else "an episode completed"
+                count = self._futile.count(process.name)
+                code = ended.code if ended.code in set(ExitCode) else ExitCode.FAILURE
+                message = f"{process.name} has ended {count} times without {what} in between: {ended.reason}"
+                self._give_up(code, message, process.name)
+                process.kill()  # There is nothing to kill; it is not started again.
         elif process.state is ProcessState.FAILED and process is not self._learner and len(self._workers) > 1:
             self._event(f"{process.name} ended for good: {ended.reason}")
 
-    def _event(self, text: str) -> None:
+    def _event(self, text: str, show: Callable[[str], None] | None = None) -> None:
         logger.info("%s", text)
         self._outcome.events.append(text)
         with contextlib.suppress(OSError):
-            self._view.event(text)
+            (show or self._view.event)(text)

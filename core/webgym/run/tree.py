@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import psutil
 
-__all__ = ["adopt_orphans", "kill_descendants", "reap_orphans", "tree_memory"]
+__all__ = ["adopt_orphans", "kill_descendant", "kill_descendants", "reap_orphans", "tree_memory"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -69,6 +69,16 @@ def kill_descendants(spare: Collection[int] = (), timeout: float = 5.0) -> list[
                 killed.append(name)
     psutil.wait_procs(victims, timeout=timeout)
     return killed
+
+
+def kill_descendant(pid: int) -> bool:
+    """SIGKILL one descendant of this process; False if there is none of that number that lives."""
+    with contextlib.suppress(psutil.Error):
+        victim = psutil.Process(pid)
+        if victim.status() != psutil.STATUS_ZOMBIE and os.getpid() in (p.pid for p in victim.parents()):
+            victim.kill()
+            return True
+    return False
 
 
 def tree_memory() -> int:
