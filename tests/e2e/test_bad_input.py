@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 GOOD = """
 apiVersion: webgym.io/v1alpha1
@@ -108,6 +109,13 @@ def test_no_chromium(folder: Path) -> None:
     assert not (folder / "out").exists()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(folder: Path) -> None:
+    done = webgym(folder, "run", "run.yaml", "--out", "out", "--set", "learner.device=cuda")
+    refused(done, 1, "learner.device", "cuda", "GPU")
+    assert not (folder / "out").exists()
+
+
 def test_redis_that_is_not_there(folder: Path) -> None:
     done = webgym(folder, "run", "run.yaml", "--out", "out", "--set", "redis.url=redis://127.0.0.1:1")
     refused(done, 1, "127.0.0.1:1")
@@ -143,7 +151,7 @@ def test_redis_that_refuses_the_password(folder: Path, locked_redis: Path) -> No
     [
         (["eval", "nothing"], 2, ("nothing",)),
         (["eval", "run"], 1, ("checkpoint",)),
-        (["eval", "run", "--checkpoint", "elsewhere"], 1, ("elsewhere",)),
+        (["eval", "run", "--checkpoint", "elsewhere"], 2, ("elsewhere",)),
         (["eval", "run", "--episodes", "0"], 2, ("--episodes",)),
         (["eval", "run", "--seed", "-1"], 2, ("--seed",)),
         (["report", "nothing"], 2, ("nothing",)),

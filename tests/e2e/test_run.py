@@ -88,7 +88,9 @@ def test_every_episode_counts_once(finished: tuple[Path, dict[str, Any]]) -> Non
     out, _ = finished
     entries = list(read_json_lines(out / "episodes.jsonl"))
     assert max(Counter(e["episode"] for e in entries).values()) == 1
-    assert sum(e["steps"] for e in entries if e["purpose"] == "train") >= 300
+    trained = [e for e in entries if e["purpose"] == "train"]
+    assert len(trained) == finished[1]["episodes"]
+    assert sum(e["steps"] for e in trained) == finished[1]["steps"] >= 300
     train = {e["seed"] for e in entries if e["purpose"] == "train"}
     judged = {e["seed"] for e in entries if e["purpose"] == "evaluate"}
     assert judged
@@ -98,13 +100,18 @@ def test_every_episode_counts_once(finished: tuple[Path, dict[str, Any]]) -> Non
 def test_a_checkpoint_is_judged_again(finished: tuple[Path, dict[str, Any]], start: Start) -> None:
     out, _ = finished
     arguments = ("eval", "out", "--episodes", "10", "--seed", "9", "--json", "--quiet")
+    # Twice: the second must not take the first one's episodes for its own.
+    start(out.parent, *arguments, out=out, SECRET="open-sesame").end()
     running = start(out.parent, *arguments, out=out, SECRET="open-sesame")
     code, printed, err = running.end()
     assert code == 0, err
     result = json.loads(printed)
     assert result["evaluation"]["episodes"] == 10
+    assert result["asked"] == "best"
+    assert Path(result["checkpoint"]).parent == (out / "checkpoints").resolve()
+    assert result["events"] == []
     assert err == ""
-    assert json.loads((out / "evaluation-1.json").read_text()) == result["evaluation"]
+    assert json.loads((out / "evaluation-2.json").read_text()) == result["evaluation"]
 
 
 def test_a_run_lives_through_kills_and_can_be_resumed(tmp_path: Path, start: Start) -> None:
@@ -139,14 +146,24 @@ def test_a_run_lives_through_kills_and_can_be_resumed(tmp_path: Path, start: Sta
     assert sum(count for kind, count in result["restarts"].items() if kind != "learner") >= 1
     assert (out / "report.html").is_file()
     steps = result["steps"]
+    lines = list(read_json_lines(out / "metrics.jsonl"))
+    assert [line["steps"] for line in lines] == sorted(line["steps"] for line in lines)
+    entries = list(read_json_lines(out / "episodes.jsonl"))
+    assert len([e for e in entries if e["purpose"] == "train"]) == result["episodes"]
     assert result["checkpoint"].endswith(f"step-{steps}")
 
-    # Resumed, it counts on. Then its broker dies: an error and a checkpoint.
+    # Resumed with its newest checkpoint damaged, it says so and counts on. Then its broker dies: an error and a
+    # checkpoint.
+    newest = out / "checkpoints" / f"step-{steps}" / "acting.npz"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
     running = start(tmp_path, "run", "demo.yaml", "--out", "out", "--resume", "--quiet", *limit, out=out)
     running.until(lambda: running.last("steps") > steps + 20)
     running.kill("valkey")
     code, printed, err = running.end()
     assert code == 3
+    assert [
+        line for line in err.splitlines() if f"step-{steps} is damaged" in line and "in its stead" in line
+    ]
     assert "Redis" in err
     assert "Traceback" not in err
     after = max(int(p.name.partition("-")[2]) for p in (out / "checkpoints").glob("step-*"))
