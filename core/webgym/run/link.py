@@ -5,7 +5,10 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import signal
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -84,6 +87,14 @@ class RedisLink:
             except BrokerError as e:
                 return str(e)
             await asyncio.sleep(0.25)
+
+    def abandon(self) -> None:
+        """End a server of ours that does not answer. Whoever waits for it, above all a learner that has a checkpoint
+        to write, waits no longer.
+        """
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def forget(self) -> None:
         """Remove what the run left in a server that is not ours; checkpoint and manifest can rebuild it."""

@@ -30,6 +30,9 @@ class Link(Protocol):
     async def lost(self) -> str:
         """Returns, with the reason, only when the server is gone for good."""
 
+    def abandon(self) -> None:
+        """End a server of ours that does not answer: whoever waits for it waits no longer."""
+
 
 @dataclass(frozen=True)
 class Programs:

@@ -77,8 +77,6 @@ class Supervisor:
         self._given_up: asyncio.Future[tuple[int, str]] | None = None
         self._caretaker = Caretaker(self._limits, self._event)
         self._notices_shown = 0
-        self._completed_at_start: dict[str, int] = {}
-        self._worker_restart = restart or RestartPolicy()
         self._began_at = time.time()
         self._early: asyncio.Task[None] | None = None
         self._member_restarts: dict[tuple[str, int], dict[str, int]] = {}
@@ -104,8 +102,6 @@ class Supervisor:
         adopt_orphans()
         watcher = asyncio.create_task(self._watch(before), name="watch the run")
         try:
-            for worker in self._workers:
-                self._prove(worker)
             for process in (*self._workers, self._learner):
                 await process.start()
             await self._until_over(watcher)
@@ -167,6 +163,8 @@ class Supervisor:
                 reason, message = watcher.result()
                 code = ExitCode.BROKER_LOST if reason == "broker lost" else ExitCode.FAILURE
                 self._end(code, reason, message)
+                if code == ExitCode.BROKER_LOST:
+                    self._link.abandon()
         finally:
             for one in (wish, lost, learner, workers):
                 one.cancel()
@@ -207,15 +205,6 @@ class Supervisor:
         if self._given_up is not None and not self._given_up.done():
             self._given_up.set_result((code, f"{message}; see {self._directory.log(program)}"))
 
-    def _prove(self, worker: ManagedProcess) -> None:
-        """A worker that ends with exit 1, which explains itself, and completed no episode in this life, will not
-        do so in the next one either.
-        """
-        policy = self._worker_restart
-        if self._outcome.last.completed == self._completed_at_start.get(worker.name, 0):
-            policy = replace(policy, final_codes=policy.final_codes | {ExitCode.FAILURE})
-        worker.restart = policy
-
     async def _watch(self, before: Collection[int]) -> tuple[str, str]:
         """Look at the run again and again; returns (reason, message) when a limit is overrun."""
         began = time.monotonic()
@@ -230,8 +219,6 @@ class Supervisor:
                 self._note(snapshot)
                 busy = not self._winding_down and snapshot.phase != "done"
                 self._caretaker.look(snapshot, now, act=busy)
-                for worker in self._workers:
-                    self._prove(worker)
             except (OSError, TimeoutError, WebGymError) as e:
                 logger.debug("no news: %s", e)
                 if now - answered > self._limits.unreachable and not self._winding_down:
@@ -382,9 +369,6 @@ class Supervisor:
         )
 
     def _exited(self, process: ManagedProcess, ended: Exit, delay: float | None) -> None:
-        if process is not self._learner:
-            self._completed_at_start[process.name] = self._outcome.last.completed
-            self._prove(process)
         if delay is not None:
             self._event(f"{process.name} ended ({ended.reason}) and is started again")
             if self._futile.ended(process.name, self._progress(process.name)):
