@@ -22,7 +22,7 @@ BUTTON = NodeFlag.INTERACTIVE | NodeFlag.HIT
 FIELD = BUTTON | NodeFlag.EDITABLE
 
 
-def node(number: int, tag: str, text: str, flags: NodeFlag, value: str | None = None) -> list[Any]:
+def node(number: int, tag: str, text: str, flags: int, value: str | None = None) -> list[Any]:
     return [number, tag, "", text, "", "", "", value, None, 10, 20, 40, 20, int(flags), ""]
 
 

@@ -12,9 +12,7 @@ SCHEMA = Schema()
 REACHABLE = NodeFlag.INTERACTIVE | NodeFlag.HIT
 
 
-def node(
-    id: int = 1, tag: str = "button", text: str = "", flags: NodeFlag = REACHABLE, **other: object
-) -> Node:
+def node(id: int = 1, tag: str = "button", text: str = "", flags: int = REACHABLE, **other: object) -> Node:
     fields: dict[str, object] = {
         "type": "", "label": "", "attributes": "", "context": "", "value": None, "options": None,
         "x": 10.0, "y": 20.0, "width": 40.0, "height": 20.0, "color": "",

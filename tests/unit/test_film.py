@@ -17,7 +17,7 @@ from webgym_workers.observer.snapshot import Node, NodeFlag
 
 
 def node(tag: str, text: str = "", attributes: str = "", value: str | None = None) -> Node:
-    editable = NodeFlag.EDITABLE if tag == "input" else NodeFlag(0)
+    editable = NodeFlag.EDITABLE if tag == "input" else 0
     place = (10.0, 20.0, 40.0, 30.0)
     flags = NodeFlag.INTERACTIVE | editable
     return Node(1, tag, "", text, "", attributes, "", value, None, *place, flags, "")

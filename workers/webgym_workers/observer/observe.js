@@ -3,7 +3,7 @@
 // which it wraps to learn which elements react to clicks.
 (() => {
   if (globalThis.__webgym_observer) return;
-  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_OPTIONS = 2000;
+  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_TEXT_TESTS = 64, MAX_OPTIONS = 2000;
   const CLICK = 1, DOUBLE = 2, HOVER = 4;
   const EVENT_BITS = {
     click: CLICK, mousedown: CLICK, mouseup: CLICK, pointerdown: CLICK, pointerup: CLICK, touchend: CLICK,
@@ -138,6 +138,7 @@
   };
   // A field's own list of its labels is looked for in the whole document each time; here all are found at once.
   let labels = new WeakMap();
+  let clips = new WeakMap();
   const labelsOf = (el) => {
     const root = el.getRootNode();
     let known = labels.get(root);
@@ -291,6 +292,21 @@
     }
     return null;
   };
+  // What an element lets be seen of its content where that is larger; kept for as long as one reading takes.
+  const clipOf = (el) => {
+    let clip = clips.get(el);
+    if (clip !== undefined) return clip;
+    clip = null;
+    const tall = el.scrollHeight > el.clientHeight + 2, wide = el.scrollWidth > el.clientWidth + 2;
+    if (tall || wide) {
+      const style = getComputedStyle(el), b = el.getBoundingClientRect();
+      const down = tall && style.overflowY !== 'visible', across = wide && style.overflowX !== 'visible';
+      clip = { top: down ? b.top : -Infinity, bottom: down ? b.bottom : Infinity,
+        left: across ? b.left : -Infinity, right: across ? b.right : Infinity };
+    }
+    clips.set(el, clip);
+    return clip;
+  };
   // Scrolled out of something that holds it, a frame maybe.
   const clipped = (el) => {
     const r = el.getBoundingClientRect();
@@ -299,12 +315,8 @@
   const clippedAt = (el, x, y) => {
     const root = el.ownerDocument.documentElement;
     for (let p = parentOf(el); p && p !== root; p = parentOf(p)) {
-      if (p.nodeType !== 1) continue;
-      const tall = p.scrollHeight > p.clientHeight + 2, wide = p.scrollWidth > p.clientWidth + 2;
-      if (!tall && !wide) continue;
-      const style = getComputedStyle(p), b = p.getBoundingClientRect();
-      if (tall && style.overflowY !== 'visible' && (y < b.top || y > b.bottom)) return true;
-      if (wide && style.overflowX !== 'visible' && (x < b.left || x > b.right)) return true;
+      const clip = p.nodeType === 1 ? clipOf(p) : null;
+      if (clip && (y < clip.top || y > clip.bottom || x < clip.left || x > clip.right)) return true;
     }
     const frame = frameOf(el.ownerDocument);
     if (!frame) return false;
@@ -328,6 +340,7 @@
     const nodes = [], texts = [], frames = [];
     bent = new WeakMap();
     labels = new WeakMap();
+    clips = new WeakMap();
     scrollers = [];
     searches = 0;
     const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
@@ -428,6 +441,7 @@
     };
 
     const out = [];
+    let untested = MAX_TEXT_TESTS;
     for (const n of all) {
       const el = n.el, tag = el.tagName.toLowerCase();
       const control = standsFor(el) || el;
@@ -444,6 +458,8 @@
       const r = target === el ? n.rect : boxOf(target);
       let point = null;
       if (!inView(r)) flags |= FLAG.offscreen;
+      // Of a page full of text the first are tested; the others are taken to be seen where they are not scrolled away.
+      else if (n.kind !== 'node' && --untested < 0 && !inFrame) flags |= clipped(el) ? FLAG.offscreen : FLAG.hit;
       else if ((point = hitPoint(el, r))) flags |= FLAG.hit;
       else if (clipped(el) || underBar(r)) flags |= FLAG.offscreen;
       let value = null, options = null;
@@ -516,6 +532,7 @@
   // For each point whether a click there reaches a frame: 0 it is covered, 1 it does, 2 it is scrolled out of view.
   const reached = (id, at) => {
     bent = new WeakMap();
+    clips = new WeakMap();
     const el = elementOf(id);
     return at.map(([x, y]) => {
       if (!el) return 0;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import IntFlag
+from enum import IntEnum
 from importlib.resources import files
 from typing import Any
 
@@ -13,8 +13,11 @@ from webgym.errors import ProtocolError
 __all__ = ["Node", "NodeFlag", "PageSnapshot", "observe_expression", "observer_script"]
 
 
-class NodeFlag(IntFlag):
-    """State of a node, as the observer script numbers it."""
+class NodeFlag(IntEnum):
+    """Bits of a node's state, as the observer script numbers them.
+
+    Not an IntFlag: its operators make an object for each test of a bit, a tenth of the time that features take.
+    """
 
     INTERACTIVE = 1
     CHECKED = 2
@@ -48,7 +51,8 @@ class Node:
     y: float
     width: float
     height: float
-    flags: NodeFlag
+    flags: int
+    """Bits of :class:`NodeFlag`."""
     color: str
     frame: int = 0
     """The observer's number of the frame that a script of the page cannot look into and that holds the node; 0 none."""
@@ -88,7 +92,7 @@ class PageSnapshot:
                     int(n[0]), str(n[1]), str(n[2]), str(n[3]), str(n[4]), str(n[5]), str(n[6]),
                     None if n[7] is None else str(n[7]),
                     None if n[8] is None else tuple(map(str, n[8])),
-                    _finite(n[9]), _finite(n[10]), _finite(n[11]), _finite(n[12]), NodeFlag(n[13]), str(n[14]),
+                    _finite(n[9]), _finite(n[10]), _finite(n[11]), _finite(n[12]), int(n[13]), str(n[14]),
                     int(n[15]) if len(n) > 15 else 0,
                 )
                 for n in raw["nodes"]
