@@ -95,7 +95,10 @@ class Page:
         # Making a tab is a launch in small; under load it takes longer than any command on a page.
         patience = max(10.0, timeout)
         await Arrivals.of(client).start(patience)
-        made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
+        # The tabs of a connection that comes back outlive it.
+        made = await browser.call(
+            "Target.createBrowserContext", {"disposeOnDetach": not client.recovers}, timeout=patience
+        )
         context = str(made["browserContextId"])
         settings = TabSettings((width, height), device_scale_factor, locale, timezone)
         page = cls(
