@@ -22,17 +22,19 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from webgym.errors import BrowserError, ExitCode
-from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
 from webgym_workers.browser.faults import (
     BrowserFault,
     BrowserGone,
     CDPTimeout,
+    ConnectionLost,
     DisplayGone,
     JavaScriptError,
     NavigationError,
     TargetClosed,
 )
+from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.page import Page
+from webgym_workers.browser.running import RunningBrowser, get_browser
 
 __all__ = ["Browser", "BrowserPool", "BrowserState", "age_limit_of"]
 
@@ -87,7 +89,7 @@ class Browser:
         self._launching = launching
         self._memory_limit = memory_limit
         self._age_limit = age_limit
-        self._process: ChromiumProcess | None = None
+        self._process: RunningBrowser | None = None
         self._error: BrowserError | None = None
         self._ready = asyncio.Event()
         self._borrowed = asyncio.Lock()
@@ -98,7 +100,7 @@ class Browser:
         self._task = asyncio.create_task(self._supervise(), name=f"browser-{index}")
 
     @property
-    def process(self) -> ChromiumProcess:
+    def process(self) -> RunningBrowser:
         """The process of the moment.
 
         Raises:
@@ -155,6 +157,10 @@ class Browser:
             windowed=self.process.display is not None,
         )
         self._pages.append(page)
+        if options.endpoint and options.locale:
+            # A browser of our own is told when it is started.
+            ask = {"userAgent": "", "acceptLanguage": options.locale}
+            await page.session.call("Emulation.setUserAgentOverride", ask, timeout=options.action_timeout)
         for script in scripts:
             await page.add_script(script)
         return page
@@ -223,7 +229,7 @@ class Browser:
             while True:
                 try:
                     async with self._launching:
-                        self._process = await ChromiumProcess.launch(self.options)
+                        self._process = await get_browser(self.options)
                 except BrowserError as error:
                     failures += 1
                     never = failures > 1 and not self.restarts
@@ -252,7 +258,7 @@ class Browser:
                 process, self._process = self._process, None
                 await asyncio.shield(process.stop())
 
-    async def _watch(self, process: ChromiumProcess) -> str:
+    async def _watch(self, process: RunningBrowser) -> str:
         """Return, with the reason, when the process must be replaced."""
         closed = process.client.closed
         started = time.monotonic()
@@ -269,6 +275,9 @@ class Browser:
             if not process.alive:
                 log.warning("browser %d died", self.index)
                 return "died"
+            if not process.client.connected:
+                # A remote one that is being reached again, within a deadline of its own.
+                continue
             if process.stopped:
                 log.warning("browser %d: a process of it is stopped", self.index)
                 process.kill()
@@ -277,7 +286,7 @@ class Browser:
                 await process.client.browser.call("Browser.getVersion", timeout=HANG_SECONDS)
                 if process.display is not None:
                     await process.display.sync()
-            except BrowserGone:
+            except (BrowserGone, ConnectionLost):
                 continue
             except DisplayGone:
                 log.warning("browser %d: its display hangs", self.index)
