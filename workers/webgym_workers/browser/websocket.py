@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import ssl
 import urllib.request
 from http.client import HTTPException
@@ -158,24 +160,30 @@ async def dial(receiver: Receiver, endpoint: str, timeout: float) -> WebSocketTr
             url = await loop.run_in_executor(None, websocket_url, endpoint, timeout)
             parts = urlsplit(url)
             secure = parts.scheme == "wss"
-            made, socket = await loop.create_connection(
+            made, connected = await loop.create_connection(
                 lambda: WebSocketTransport(receiver, url),
                 parts.hostname or "",
                 parts.port or (443 if secure else 80),
                 ssl=ssl.create_default_context() if secure else None,
             )
-            await socket.opened
-            return socket
+            await connected.opened
+            return connected
     except BaseException as error:
         if made is not None:
             made.abort()
         if isinstance(error, BrowserError | asyncio.CancelledError):
             raise
         if isinstance(error, OSError | WebSocketException | TimeoutError | EOFError):
-            # A TimeoutError of asyncio's has no text of its own.
-            why = str(error) or f"no answer in {timeout:g} s"
+            why = _cause(error) or f"no answer in {timeout:g} s"
             raise BrowserError(f"cannot reach the browser at {place}: {why}; {_MEND}") from error
         raise
+
+
+def _cause(error: object) -> str:
+    """An error in a few words; asyncio's own of a refused connection are no help, and a timeout has none."""
+    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror | ssl.SSLError):
+        return os.strerror(error.errno)
+    return str(error)
 
 
 _MEND = "browser.endpoint names a Chromium started with --remote-debugging-port"
@@ -215,7 +223,7 @@ def websocket_url(endpoint: str, timeout: float) -> str:
         ) from error
     except (OSError, HTTPException) as error:
         why = getattr(error, "reason", error)
-        raise BrowserError(f"cannot reach the browser at {place}: {why}; {_MEND}") from error
+        raise BrowserError(f"cannot reach the browser at {place}: {_cause(why)}; {_MEND}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise BrowserError(
             f"{place} is no browser: its /json/version names no webSocketDebuggerUrl"
