@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
+from io import FileIO
 from typing import Any
 
 import pytest
@@ -225,7 +227,15 @@ async def test_messages_are_cut_at_null_bytes_however_they_arrive() -> None:
         for start in range(0, len(stream), size):
             pipe.data_received(stream[start : start + size])
         assert sink.messages == ['{"a":1}', '{"b":"ä"}', '{"c":2}']
-    pipe.eof_received()
+    read, write = os.pipe()
+    pipe.listen(FileIO(read, "rb"))
+    os.write(write, stream[:-2])
+    os.write(write, stream[-2:])
+    os.close(write)
+    async with asyncio.timeout(10):
+        while not sink.why:
+            await asyncio.sleep(0)
+    assert sink.messages == ['{"a":1}', '{"b":"ä"}', '{"c":2}'] * 2
     assert sink.why == "the browser ended"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from io import FileIO
 
 from webgym_workers.browser.cdp import CDPClient
 from webgym_workers.browser.transport import MAX_MESSAGE_BYTES, Receiver
@@ -11,8 +12,12 @@ from webgym_workers.browser.transport import MAX_MESSAGE_BYTES, Receiver
 __all__ = ["PipeTransport", "open_pipe"]
 
 
-class PipeTransport(asyncio.Protocol):
-    """Both ends of the pipe.
+_READ_BYTES = 65536
+"""What a pipe holds. asyncio's own transport asks for four times as much, which costs a fresh mapping each time."""
+
+
+class PipeTransport:
+    """Both ends of the pipe; reading begins with :meth:`listen`.
 
     Args:
         receiver: Who gets the messages.
@@ -20,14 +25,21 @@ class PipeTransport(asyncio.Protocol):
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
         self._chunks: list[bytes] = []
         self._buffered = 0
-        self._reader: asyncio.ReadTransport | None = None
+        self._incoming: FileIO | None = None
         self._writer: asyncio.WriteTransport | None = None
 
-    def attach(self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport | None) -> None:
-        """Use these; for whoever opens the pipe."""
-        self._reader, self._writer = reader, writer
+    def listen(self, incoming: FileIO) -> None:
+        """Take messages from this end, which belongs to the transport from here on."""
+        os.set_blocking(incoming.fileno(), False)
+        self._incoming = incoming
+        self._loop.add_reader(incoming.fileno(), self._readable, incoming.fileno())
+
+    def speak(self, writer: asyncio.WriteTransport) -> None:
+        """Send messages over this end."""
+        self._writer = writer
 
     @property
     def closing(self) -> bool:
@@ -42,13 +54,27 @@ class PipeTransport(asyncio.Protocol):
     def abort(self) -> None:
         """Close both ends at once."""
         self._chunks.clear()
-        if self._reader is not None:
-            self._reader.close()
+        if self._incoming is not None:
+            # Before the number can be another file's.
+            self._loop.remove_reader(self._incoming.fileno())
+            self._incoming.close()
+            self._incoming = None
         # Not close(), which would first flush to a browser that may hang; and not twice, which asyncio cannot do.
         if self._writer is not None and not self._writer.is_closing():
             self._writer.abort()
 
-    # asyncio.Protocol, reading side.
+    def _readable(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.broken(error)
+            return
+        if data:
+            self.data_received(data)
+        else:
+            self._receiver.lost(self, "the browser ended")
 
     def data_received(self, data: bytes) -> None:
         """Cut the stream at null bytes. Parts are kept and joined once, so the cost stays linear."""
@@ -72,13 +98,9 @@ class PipeTransport(asyncio.Protocol):
             if self._buffered > MAX_MESSAGE_BYTES:
                 self._receiver.lost(self, f"the browser sent a message of over {MAX_MESSAGE_BYTES >> 20} MiB")
 
-    def eof_received(self) -> None:
-        """The browser closed its end."""
-        self._receiver.lost(self, "the browser ended")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The pipe broke."""
-        self._receiver.lost(self, f"the browser's pipe broke: {exc}" if exc else "the browser ended")
+    def broken(self, error: Exception | None) -> None:
+        """One of the ends broke."""
+        self._receiver.lost(self, f"the browser's pipe broke: {error}" if error else "the browser ended")
 
 
 class _WritePipe(asyncio.BaseProtocol):
@@ -89,7 +111,7 @@ class _WritePipe(asyncio.BaseProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The browser no longer reads."""
-        self._pipe.connection_lost(exc or BrokenPipeError("it no longer reads"))
+        self._pipe.broken(exc or BrokenPipeError("it no longer reads"))
 
 
 async def open_pipe(read_fd: int, write_fd: int) -> CDPClient:
@@ -101,15 +123,15 @@ async def open_pipe(read_fd: int, write_fd: int) -> CDPClient:
     client = CDPClient(loop)
     pipe = PipeTransport(client)
     client.use(pipe)
-    incoming, outgoing = os.fdopen(read_fd, "rb", buffering=0), os.fdopen(write_fd, "wb", buffering=0)
+    incoming = FileIO(read_fd, "rb")
+    outgoing = FileIO(write_fd, "wb")
     try:
-        reader, _ = await loop.connect_read_pipe(lambda: pipe, incoming)
-        pipe.attach(reader, None)
         writer, _ = await loop.connect_write_pipe(lambda: _WritePipe(pipe), outgoing)
+        pipe.speak(writer)
+        pipe.listen(incoming)
     except BaseException:
         client.close()
         incoming.close()
         outgoing.close()
         raise
-    pipe.attach(reader, writer)
     return client
