@@ -142,7 +142,7 @@ class NavigationError(BrowserFault):
 class ElementFault(BrowserFault):
     """An element cannot be acted on: it is gone, covered by another one, or is not what the action needs.
 
-    Nothing was done to the page.
+    Nothing was done to the page, but for the click into a field that then takes no text.
 
     Attributes:
         reason: Why, such as ``gone``, ``covered``, ``unfocusable``, ``no such option``, ``not found``.

@@ -47,6 +47,7 @@ class CDPSession:
 
     Attributes:
         id: The protocol's session id; None for the browser itself. Another one after a reconnect.
+        capped: Whether its commands count among those in flight.
         closed: Why the session takes no more commands, or None while it does.
         journal: What has to be said again after a reconnect; None where there is none.
     """
@@ -58,7 +59,7 @@ class CDPSession:
         self.id = id
         self.closed: BaseException | None = None
         self.journal = journal
-        self._capped = capped
+        self.capped = capped
         self._handlers: dict[str, list[EventHandler]] = {}
         self._queue = CommandQueue()
         self._waiters: set[asyncio.Future[None]] = set()
@@ -224,7 +225,7 @@ class CDPSession:
             params = self.journal.translate(method, params)
         encoded = _encode(params) if params else ""
         id = self.client.next_id()
-        command = Command(id, method, params, encoded, future, capped=self._capped, priority=priority)
+        command = Command(id, method, params, encoded, future, capped=self.capped, priority=priority)
         if self.closed is not None:
             future.set_exception(self.closed)
         else:
