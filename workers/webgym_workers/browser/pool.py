@@ -19,9 +19,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from webgym.errors import BrowserError, ExitCode
+from webgym.schema import FRAME_SHAPE
 from webgym_workers.browser.faults import (
     BrowserFault,
     BrowserGone,
@@ -38,7 +39,12 @@ from webgym_workers.browser.running import RunningBrowser, get_browser
 
 __all__ = ["Browser", "BrowserPool", "BrowserState", "age_limit_of"]
 
+if TYPE_CHECKING:
+    from webgym_workers.observer.observed_page import ObservedPage
+
 log = logging.getLogger(__name__)
+
+AnyPage = TypeVar("AnyPage", bound=Page)
 
 HEALTH_SECONDS = 1.0
 """How often a browser is asked whether it still answers."""
@@ -144,8 +150,19 @@ class Browser:
         Raises:
             BrowserFault: The browser failed meanwhile.
         """
+        return await self.open_page(Page, width=width, height=height, scripts=scripts)
+
+    async def open_page(
+        self,
+        kind: type[AnyPage],
+        *,
+        width: int | None = None,
+        height: int | None = None,
+        scripts: Sequence[str] = (),
+    ) -> AnyPage:
+        """As :meth:`new_page`, of a class of one's own."""
         options = self.options
-        page = await Page.open(
+        page = await kind.open(
             self.process.client,
             width=width or options.width,
             height=height or options.height,
@@ -361,6 +378,7 @@ class BrowserPool:
         self._parallel = parallel_launches or os.cpu_count() or 1
         self._memory_limit = memory_limit
         self._browsers: list[Browser] = []
+        self._returned = asyncio.Event()
 
     async def __aenter__(self) -> BrowserPool:
         """Begin to start the browsers; :meth:`browser` waits for the one it needs."""
@@ -425,6 +443,49 @@ class BrowserPool:
                 raise
             finally:
                 browser.released()
+                self._returned.set()
+
+    @asynccontextmanager
+    async def page(
+        self,
+        *,
+        width: int | None = None,
+        height: int | None = None,
+        scripts: Sequence[str] = (),
+        frame_shape: tuple[int, int, int] = FRAME_SHAPE,
+    ) -> AsyncIterator[ObservedPage]:
+        """A blank page on a browser that nobody has borrowed; waits for one. It is closed in the end.
+
+        Args:
+            width: Viewport width, CSS pixels; None is the options'.
+            height: Viewport height, CSS pixels; None is the options'.
+            scripts: Scripts to run at document start in each of its documents.
+            frame_shape: Of its pictures: height, width, 3.
+
+        Raises:
+            BrowserError: The browser cannot be started, or the page does not fit on its display.
+        """
+        # Here, because it builds on this package.
+        from webgym_workers.observer.observed_page import open_observed_page
+
+        async with self.browser(await self._free()) as browser:
+            page = await open_observed_page(
+                browser, width=width, height=height, scripts=scripts, frame_shape=frame_shape
+            )
+            try:
+                yield page
+            finally:
+                await browser.close_page(page)
+
+    async def _free(self) -> int:
+        """A browser that can be borrowed now, one that answers first; nothing may be awaited before it is borrowed."""
+        while True:
+            free = [browser for browser in self._browsers if not browser._borrowed.locked()]
+            if free:
+                order = [BrowserState.READY, BrowserState.STARTING, BrowserState.FAILED, BrowserState.CLOSED]
+                return min(free, key=lambda browser: order.index(browser.state)).index
+            self._returned.clear()
+            await self._returned.wait()
 
     @property
     def alive(self) -> int:
