@@ -11,8 +11,8 @@ It knows nothing of reinforcement learning and can be used on its own::
 ``docs/engine.md`` describes it. From the bottom up: ``find`` and ``flags`` (which program, started how), ``profile``
 and ``starter`` (the operating system's side), ``transport``, ``pipe`` and ``websocket`` (how messages travel),
 ``command``, ``session`` and ``cdp`` (the protocol), ``journal`` and ``reconnect`` (a connection that comes back),
-``chromium`` and ``remote`` (one browser, ours or elsewhere), ``page`` with ``tab``, ``popups``, ``settle``, ``activity``,
-``navigation`` and ``interruptions``, ``pool`` (browsers that are always there), ``faults``.
+``chromium`` and ``remote`` (one browser, ours or elsewhere), ``page`` with ``tab``, ``popups``, ``settle``,
+``activity``, ``navigation`` and ``interruptions``, ``pool`` (browsers that are always there), ``faults``.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ class Browser:
                 return over.reason
             self._due = over.reason if over else None
 
-    def _over_limits(self, process: ChromiumProcess, age: float) -> _Over | None:
+    def _over_limits(self, process: RunningBrowser, age: float) -> _Over | None:
         if self._memory_limit is not None:
             resident = process.resident_bytes()
             if resident > self._memory_limit:
