@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from webgym.bench import BenchResult, Column
 from webgym.errors import UsageError
+from webgym_workers.benches.contest import run_loop
 
 __all__ = ["CdpBench"]
 
@@ -78,17 +79,7 @@ class CdpBench:
         """
         if args.runs < TURN:
             raise UsageError(f"--runs must be at least {TURN}")
-        return _run_loop(_measure(args.runs))
-
-
-def _run_loop(work: Coroutine[Any, Any, BenchResult]) -> BenchResult:
-    """On the loop that workers have."""
-    try:
-        import uvloop
-    except ImportError:  # Windows
-        return asyncio.run(work)
-    result: BenchResult = uvloop.run(work)
-    return result
+        return run_loop(_measure(args.runs))
 
 
 async def _measure(runs: int) -> BenchResult:
