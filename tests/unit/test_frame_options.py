@@ -27,6 +27,8 @@ from webgym_workers.seat import browser_options
         # A window on the desktop is there to be watched.
         ({"headless": False}, True, "None"),
         ({"headless": False, "frames": "SharedMemory"}, True, "Require"),
+        # A browser that is elsewhere has its screen there, too.
+        ({"endpoint": "ws://elsewhere:9222/devtools/browser/a"}, True, "None"),
     ],
 )
 def test_which_display_a_browser_gets(spec: dict[str, Any], frame: bool, display: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from webgym.schema import Action, ActionKind, Schema
-from webgym_workers.browser.faults import JavaScriptError
+from webgym_workers.browser.faults import ElementFault
 from webgym_workers.observer import framed
+from webgym_workers.observer.element import Element
 from webgym_workers.observer.features import View
 
 if TYPE_CHECKING:
@@ -57,37 +57,18 @@ async def perform(page: Page, action: Action, view: View, *, budget: float) -> s
         await page.wait_for_change(budget)
         return None
 
-    node = view.nodes[node_row]
-    if kind is ActionKind.SELECT_OPTION:
-        chosen = await framed.evaluate(
-            page, node, f"__webgym_observer.choose({node.id}, {json.dumps(view.texts[text_row])})"
-        )
-        return None if chosen else "no such option any more"
-    if kind is ActionKind.CLEAR:
-        return (
-            None
-            if await framed.evaluate(page, node, f"__webgym_observer.clear({node.id})")
-            else "field is gone"
-        )
-
-    point = await framed.locate(page, node)
-    if "error" in point:
-        return str(point["error"])
+    element = Element(page, view.nodes[node_row], budget)
     try:
-        x, y = float(point["x"]), float(point["y"])
-    except (KeyError, TypeError, ValueError):
-        raise JavaScriptError(f"the page tampered with where its elements are: {point!r:.80}") from None
-    if kind is ActionKind.HOVER:
-        await page.hover(x, y)
-        return None
-    await page.click(x, y, count=2 if kind is ActionKind.DOUBLE_CLICK else 1)
-    if kind is ActionKind.TYPE:
-        text = view.texts[text_row]
-        # The click may make the page do something: many fields select all of their text a little later.
-        prepare = f"__webgym_observer.prepareTyping({node.id}, {json.dumps(text)})"
-        how = await framed.evaluate_settled(page, node, prepare, budget)
-        if how == "type":
-            await page.type_text(text)
-        elif how != "set":
-            return str(how or "gone")
+        if kind is ActionKind.SELECT_OPTION:
+            await element.select(view.texts[text_row])
+        elif kind is ActionKind.CLEAR:
+            await element.clear()
+        elif kind is ActionKind.HOVER:
+            await element.hover()
+        elif kind is ActionKind.TYPE:
+            await element.type(view.texts[text_row])
+        else:
+            await element.click(count=2 if kind is ActionKind.DOUBLE_CLICK else 1)
+    except ElementFault as fault:
+        return fault.reason
     return None

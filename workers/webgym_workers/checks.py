@@ -18,12 +18,26 @@ __all__ = ["check_chromium"]
 def check_chromium(manifest: RunManifest) -> None:
     """Check that there is a Chromium that can be run, cores for it, and a display where one is required.
 
+    Of a browser that is elsewhere: that it can be reached.
+
     Raises:
-        BrowserError: none can be found, or it is none.
+        BrowserError: none can be found or reached, or it is none.
         RunError: none of the cores asked for is here.
     """
     spec = manifest.spec
     core_groups(spec.workers.cpu_affinity, machine().cpus)
+    if spec.browser.endpoint is not None:
+        import asyncio
+
+        from webgym_workers.browser.remote import RemoteBrowser
+        from webgym_workers.seat import browser_options
+
+        async def reach() -> None:
+            browser = await RemoteBrowser.connect(browser_options(spec.browser, frame=spec.observation.frame))
+            await browser.stop()
+
+        asyncio.run(reach())
+        return
     chromium_version(find_chromium(spec.browser.executable))
     if spec.observation.frame and spec.browser.frames == "SharedMemory":
         obstacle = display_obstacle()

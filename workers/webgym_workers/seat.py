@@ -96,11 +96,12 @@ def browser_options(spec: BrowserSpec, *, frame: bool = False) -> BrowserOptions
     display: DisplayMode = "None"
     if frame and spec.frames == "SharedMemory":
         display = "Require"
-    elif frame and spec.frames == "Auto" and spec.headless:
+    elif frame and spec.frames == "Auto" and spec.headless and spec.endpoint is None:
         display = "Prefer"
     return BrowserOptions(
         display=display,
         executable=spec.executable,
+        endpoint=spec.endpoint,
         sandbox=spec.sandbox,
         headless=spec.headless,
         width=spec.width,

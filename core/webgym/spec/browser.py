@@ -60,6 +60,12 @@ class Browser(SpecModel):
 
     executable: Text | None = None
     """Path of the Chromium program. Left out: the first one found (Playwright's, then the system's)."""
+    endpoint: (
+        Annotated[str, Field(pattern=r"^(wss?|https?)://[^\s/?#@]+(/[^\s?#]*)?$", max_length=2048)] | None
+    ) = None
+    """A browser that runs already, elsewhere maybe, instead of browsers that are started: ws:// or wss:// of its
+    DevTools websocket, or http://host:port of one started with --remote-debugging-port. Without user, password or
+    query, since manifests are written out. Left out: each worker starts its own."""
     sandbox: Literal["Require", "Prefer", "Disabled"] = "Prefer"
     """Chromium's own sandbox. Require: no browser starts without it. Prefer: used where the machine
     allows, and reported. Disabled: never, for machines that forbid user namespaces; pages are then less
@@ -103,5 +109,17 @@ class Browser(SpecModel):
             cel="self.egress == 'TaskSites' || !has(self.allowedSites) || self.allowedSites.size() == 0",
             check=lambda self: self.egress == "TaskSites" or not self.allowed_sites,
             field="allowed_sites",
+        ),
+        Rule(
+            message="with endpoint no browser is started: leave executable out, or endpoint",
+            cel="!has(self.endpoint) || !has(self.executable)",
+            check=lambda self: self.endpoint is None or self.executable is None,
+            field="executable",
+        ),
+        Rule(
+            message="frames: SharedMemory needs browsers of this machine; set it to Auto, or leave endpoint out",
+            cel="!has(self.endpoint) || self.frames != 'SharedMemory'",
+            check=lambda self: self.endpoint is None or self.frames != "SharedMemory",
+            field="frames",
         ),
     )

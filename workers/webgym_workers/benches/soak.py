@@ -310,6 +310,7 @@ class _Soak:
 def _sizes(pool: BrowserPool) -> tuple[int, dict[int, tuple[int, int]]]:
     """Bytes of our process, and of each browser that is there."""
     from webgym_workers.benches.footprint import tree_bytes
+    from webgym_workers.browser.chromium import ChromiumProcess
     from webgym_workers.browser.faults import BrowserFault
 
     browsers = {}
@@ -318,6 +319,7 @@ def _sizes(pool: BrowserPool) -> tuple[int, dict[int, tuple[int, int]]]:
             process = pool[index].process
         except BrowserFault:
             continue
+        assert isinstance(process, ChromiumProcess)
         display = process.display
         size = tree_bytes(process.pid) + (tree_bytes(display.pid) if display is not None else 0)
         browsers[index] = process.pid, size

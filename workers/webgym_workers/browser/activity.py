@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from webgym_workers.browser.cdp import CDPSession
+from webgym_workers.browser.session import RESTORED, CDPSession
 
 __all__ = ["TabActivity"]
 
@@ -45,6 +45,7 @@ class TabActivity:
             "Page.frameDetached": self._on_detached,
             "Page.frameNavigated": self._on_navigated,
             "Page.navigatedWithinDocument": self._on_same_document,
+            RESTORED: self._on_restored,
         }.items():
             session.on(method, handler)
 
@@ -153,3 +154,11 @@ class TabActivity:
         if params.get("frameId") == self.frame:
             self._requested = self._uncommitted = False
             self._check()
+
+    def _on_restored(self, params: dict[str, Any]) -> None:
+        # What ended while nobody could tell us would be waited for without end.
+        self._requests.clear()
+        self.background.clear()
+        self._loading.clear()
+        self._requested = self._uncommitted = False
+        self._check()

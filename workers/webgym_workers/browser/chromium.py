@@ -18,10 +18,11 @@ from pathlib import Path
 import psutil
 
 from webgym.errors import BrowserError
-from webgym_workers.browser.cdp import CDPClient, open_pipe
+from webgym_workers.browser.cdp import CDPClient
 from webgym_workers.browser.faults import BrowserFault, BrowserGone
 from webgym_workers.browser.find import find_chromium
 from webgym_workers.browser.options import BrowserOptions, SandboxMode
+from webgym_workers.browser.pipe import open_pipe
 from webgym_workers.browser.profile import Profile
 from webgym_workers.browser.sandbox import sandbox_obstacle
 from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, exited, finish, kill, start

@@ -16,7 +16,9 @@ __all__ = [
     "BrowserGone",
     "CDPError",
     "CDPTimeout",
+    "ConnectionLost",
     "DisplayGone",
+    "ElementFault",
     "JavaScriptError",
     "NavigationError",
     "TargetBlocked",
@@ -35,6 +37,13 @@ class BrowserFault(BrowserError):
 
 class BrowserGone(BrowserFault):
     """The browser process ended or its pipe broke; every call in flight fails with this at once."""
+
+
+class ConnectionLost(BrowserFault):
+    """The connection to a remote browser broke while the call was pending; whether it was carried out is not known.
+
+    The connection is being brought back: later calls wait for it.
+    """
 
 
 class DisplayGone(BrowserFault):
@@ -63,6 +72,16 @@ class CDPTimeout(BrowserFault):
     blame: Blame = "site"
 
 
+# Ways in which Chromium says that the document went away under a command.
+_DOCUMENT_REPLACED = (
+    "context was destroyed",
+    "Cannot find context",
+    "Cannot find default execution context",
+    "navigated or closed",
+    "uniqueContextId not found",
+)
+
+
 class CDPError(BrowserFault):
     """The browser refused a command.
 
@@ -77,6 +96,11 @@ class CDPError(BrowserFault):
         self.method = method
         self.code = code
         self.message = message
+
+    @property
+    def document_replaced(self) -> bool:
+        """Whether it failed because the document it ran in went away."""
+        return any(words in self.message for words in _DOCUMENT_REPLACED)
 
 
 class JavaScriptError(BrowserFault):
@@ -112,4 +136,20 @@ class NavigationError(BrowserFault):
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"cannot load {url[:200]}: {reason}")
         self.url = url
+        self.reason = reason
+
+
+class ElementFault(BrowserFault):
+    """An element cannot be acted on: it is gone, covered by another one, or is not what the action needs.
+
+    Nothing was done to the page, but for the click into a field that then takes no text.
+
+    Attributes:
+        reason: Why, such as ``gone``, ``covered``, ``unfocusable``, ``no such option``, ``not found``.
+    """
+
+    blame: Blame = "agent"
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what}: {reason}")
         self.reason = reason

@@ -10,21 +10,12 @@ from webgym_workers.browser.faults import CDPError, JavaScriptError
 
 __all__ = ["LoadWatch", "navigated_away"]
 
-# Ways in which Chromium says that the document went away under an evaluation.
-_NAVIGATED_AWAY = (
-    "context was destroyed",
-    "Cannot find context",
-    "Cannot find default execution context",
-    "navigated or closed",
-    "uniqueContextId not found",
-)
-
 
 def navigated_away(error: CDPError | JavaScriptError) -> bool:
     """Whether a command failed because the document it ran in was replaced."""
     if isinstance(error, JavaScriptError):
         return "not fully active" in error.text
-    return any(words in error.message for words in _NAVIGATED_AWAY)
+    return error.document_replaced
 
 
 class LoadWatch:

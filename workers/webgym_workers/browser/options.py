@@ -32,6 +32,9 @@ class BrowserOptions:
         extra_flags: Further command-line flags.
         proxy: Address of the proxy that all traffic goes through (``http://127.0.0.1:3128``).
         cpu_affinity: Cores that the browser may run on (Linux); empty is all.
+        endpoint: A browser that runs already, elsewhere maybe, instead of one that is started: ``ws://`` or ``wss://``
+            of its DevTools websocket, or ``http://host:port`` where it tells that. What says how a browser is started
+            does not count then.
     """
 
     executable: str | None = None
@@ -48,3 +51,4 @@ class BrowserOptions:
     extra_flags: tuple[str, ...] = ()
     proxy: str | None = None
     cpu_affinity: tuple[int, ...] = ()
+    endpoint: str | None = None

@@ -12,7 +12,7 @@ import base64
 import json
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 from webgym_workers.browser.activity import TabActivity
 from webgym_workers.browser.arrivals import Arrivals
@@ -73,7 +73,7 @@ class Page:
         locale: str | None = None,
         timezone: str | None = None,
         windowed: bool = False,
-    ) -> Page:
+    ) -> Self:
         """A blank page in a fresh browser context.
 
         Args:
@@ -95,7 +95,10 @@ class Page:
         # Making a tab is a launch in small; under load it takes longer than any command on a page.
         patience = max(10.0, timeout)
         await Arrivals.of(client).start(patience)
-        made = await browser.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=patience)
+        # The tabs of a connection that comes back outlive it.
+        made = await browser.call(
+            "Target.createBrowserContext", {"disposeOnDetach": not client.recovers}, timeout=patience
+        )
         context = str(made["browserContextId"])
         scripts = {"settle": settle_script(), "guard": guard_script()}
         settings = TabSettings((width, height), device_scale_factor, locale, timezone, scripts)
@@ -235,8 +238,12 @@ class Page:
         self._settings.scripts.pop(id, None)
         await self._call("Page.removeScriptToEvaluateOnNewDocument", {"identifier": id})
 
-    async def navigate(self, url: str, timeout: float = 15.0) -> None:
+    async def navigate(self, url: str, timeout: float | None = None) -> None:
         """Go to ``url`` and wait for its load event. Never tried twice.
+
+        Args:
+            url: Where to.
+            timeout: Seconds that it may take; None is the page's own deadline of navigations.
 
         Raises:
             NavigationError: The page did not load (``reason`` is Chromium's, such as
@@ -244,7 +251,7 @@ class Page:
             TargetCrashed: It crashed the tab.
             BrowserGone: The browser ended.
         """
-        await self.tab.navigate(url, timeout)
+        await self.tab.navigate(url, self._navigation_timeout if timeout is None else timeout)
 
     async def back(self) -> bool:
         """Go back in the tab's history, which the next settled reading waits for.

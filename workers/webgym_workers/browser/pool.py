@@ -19,24 +19,32 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from webgym.errors import BrowserError, ExitCode
-from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
+from webgym.schema import FRAME_SHAPE
 from webgym_workers.browser.faults import (
     BrowserFault,
     BrowserGone,
     CDPTimeout,
+    ConnectionLost,
     DisplayGone,
     JavaScriptError,
     NavigationError,
     TargetClosed,
 )
+from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.page import Page
+from webgym_workers.browser.running import RunningBrowser, get_browser
 
 __all__ = ["Browser", "BrowserPool", "BrowserState", "age_limit_of"]
 
+if TYPE_CHECKING:
+    from webgym_workers.observer.observed_page import ObservedPage
+
 log = logging.getLogger(__name__)
+
+AnyPage = TypeVar("AnyPage", bound=Page)
 
 HEALTH_SECONDS = 1.0
 """How often a browser is asked whether it still answers."""
@@ -87,7 +95,7 @@ class Browser:
         self._launching = launching
         self._memory_limit = memory_limit
         self._age_limit = age_limit
-        self._process: ChromiumProcess | None = None
+        self._process: RunningBrowser | None = None
         self._error: BrowserError | None = None
         self._ready = asyncio.Event()
         self._borrowed = asyncio.Lock()
@@ -98,7 +106,7 @@ class Browser:
         self._task = asyncio.create_task(self._supervise(), name=f"browser-{index}")
 
     @property
-    def process(self) -> ChromiumProcess:
+    def process(self) -> RunningBrowser:
         """The process of the moment.
 
         Raises:
@@ -142,8 +150,19 @@ class Browser:
         Raises:
             BrowserFault: The browser failed meanwhile.
         """
+        return await self.open_page(Page, width=width, height=height, scripts=scripts)
+
+    async def open_page(
+        self,
+        kind: type[AnyPage],
+        *,
+        width: int | None = None,
+        height: int | None = None,
+        scripts: Sequence[str] = (),
+    ) -> AnyPage:
+        """As :meth:`new_page`, of a class of one's own."""
         options = self.options
-        page = await Page.open(
+        page = await kind.open(
             self.process.client,
             width=width or options.width,
             height=height or options.height,
@@ -155,6 +174,10 @@ class Browser:
             windowed=self.process.display is not None,
         )
         self._pages.append(page)
+        if options.endpoint and options.locale:
+            # A browser of our own is told when it is started.
+            ask = {"userAgent": "", "acceptLanguage": options.locale}
+            await page.session.call("Emulation.setUserAgentOverride", ask, timeout=options.action_timeout)
         for script in scripts:
             await page.add_script(script)
         return page
@@ -223,7 +246,7 @@ class Browser:
             while True:
                 try:
                     async with self._launching:
-                        self._process = await ChromiumProcess.launch(self.options)
+                        self._process = await get_browser(self.options)
                 except BrowserError as error:
                     failures += 1
                     never = failures > 1 and not self.restarts
@@ -252,7 +275,7 @@ class Browser:
                 process, self._process = self._process, None
                 await asyncio.shield(process.stop())
 
-    async def _watch(self, process: ChromiumProcess) -> str:
+    async def _watch(self, process: RunningBrowser) -> str:
         """Return, with the reason, when the process must be replaced."""
         closed = process.client.closed
         started = time.monotonic()
@@ -269,6 +292,9 @@ class Browser:
             if not process.alive:
                 log.warning("browser %d died", self.index)
                 return "died"
+            if not process.client.connected:
+                # A remote one that is being reached again, within a deadline of its own.
+                continue
             if process.stopped:
                 log.warning("browser %d: a process of it is stopped", self.index)
                 process.kill()
@@ -277,7 +303,7 @@ class Browser:
                 await process.client.browser.call("Browser.getVersion", timeout=HANG_SECONDS)
                 if process.display is not None:
                     await process.display.sync()
-            except BrowserGone:
+            except (BrowserGone, ConnectionLost):
                 continue
             except DisplayGone:
                 log.warning("browser %d: its display hangs", self.index)
@@ -293,7 +319,7 @@ class Browser:
                 return over.reason
             self._due = over.reason if over else None
 
-    def _over_limits(self, process: ChromiumProcess, age: float) -> _Over | None:
+    def _over_limits(self, process: RunningBrowser, age: float) -> _Over | None:
         if self._memory_limit is not None:
             resident = process.resident_bytes()
             if resident > self._memory_limit:
@@ -352,6 +378,7 @@ class BrowserPool:
         self._parallel = parallel_launches or os.cpu_count() or 1
         self._memory_limit = memory_limit
         self._browsers: list[Browser] = []
+        self._returned = asyncio.Event()
 
     async def __aenter__(self) -> BrowserPool:
         """Begin to start the browsers; :meth:`browser` waits for the one it needs."""
@@ -416,6 +443,49 @@ class BrowserPool:
                 raise
             finally:
                 browser.released()
+                self._returned.set()
+
+    @asynccontextmanager
+    async def page(
+        self,
+        *,
+        width: int | None = None,
+        height: int | None = None,
+        scripts: Sequence[str] = (),
+        frame_shape: tuple[int, int, int] = FRAME_SHAPE,
+    ) -> AsyncIterator[ObservedPage]:
+        """A blank page on a browser that nobody has borrowed; waits for one. It is closed in the end.
+
+        Args:
+            width: Viewport width, CSS pixels; None is the options'.
+            height: Viewport height, CSS pixels; None is the options'.
+            scripts: Scripts to run at document start in each of its documents.
+            frame_shape: Of its pictures: height, width, 3.
+
+        Raises:
+            BrowserError: The browser cannot be started, or the page does not fit on its display.
+        """
+        # Here, because it builds on this package.
+        from webgym_workers.observer.observed_page import open_observed_page
+
+        async with self.browser(await self._free()) as browser:
+            page = await open_observed_page(
+                browser, width=width, height=height, scripts=scripts, frame_shape=frame_shape
+            )
+            try:
+                yield page
+            finally:
+                await browser.close_page(page)
+
+    async def _free(self) -> int:
+        """A browser that can be borrowed now, one that answers first; nothing may be awaited before it is borrowed."""
+        while True:
+            free = [browser for browser in self._browsers if not browser._borrowed.locked()]
+            if free:
+                order = [BrowserState.READY, BrowserState.STARTING, BrowserState.FAILED, BrowserState.CLOSED]
+                return min(free, key=lambda browser: order.index(browser.state)).index
+            self._returned.clear()
+            await self._returned.wait()
 
     @property
     def alive(self) -> int:

@@ -3,7 +3,8 @@
 // which it wraps to learn which elements react to clicks.
 (() => {
   if (globalThis.__webgym_observer) return;
-  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_TEXT_TESTS = 64, MAX_OPTIONS = 2000;
+  const MAX_VISITED = 6000, MAX_DEPTH = 400, MAX_SEARCHES = 300, MAX_TEXT = 160, MAX_CONTEXT = 240, MAX_TEXT_TESTS = 64,
+    MAX_OPTIONS = 2000, MAX_FOUND = 1000;
   const CLICK = 1, DOUBLE = 2, HOVER = 4;
   const EVENT_BITS = {
     click: CLICK, mousedown: CLICK, mouseup: CLICK, pointerdown: CLICK, pointerup: CLICK, touchend: CLICK,
@@ -623,9 +624,29 @@
     return true;
   };
 
+  // What a CSS selector matches, in open shadow roots and in frames of the same origin, too; rows as of observe().
+  const find = (selector) => {
+    const found = [], roots = [document];
+    for (let at = 0, visited = 0; at < roots.length && visited < MAX_VISITED; at++) {
+      found.push(...roots[at].querySelectorAll(selector));
+      for (const el of roots[at].querySelectorAll('*')) {
+        if (++visited > MAX_VISITED) break;
+        const inner = el.shadowRoot || innerDocument(el);
+        if (inner) roots.push(inner);
+      }
+    }
+    return found.slice(0, MAX_FOUND).map((el) => {
+      const r = rectOf(el), value = typeof el.value === 'string' ? shownValue(el).slice(0, MAX_TEXT) : null;
+      const flags = (isNative(el) || reacts(el) ? FLAG.interactive : 0) | (isEditable(el) && !el.readOnly ? FLAG.editable : 0);
+      return [idOf(el), el.tagName.toLowerCase(), el.type || '', squash(el.textContent).slice(0, MAX_TEXT), labelOf(el, new Set()),
+        attributeWords(el), '', value, null, r.left, r.top, r.width, r.height, flags, ''];
+    });
+  };
+
   // Out of the page's reach: what it puts in the way costs an episode, but it cannot answer in our name by accident.
   Object.defineProperty(globalThis, '__webgym_observer', {
-    value: Object.freeze({ observe, locate, points, spots, hovered, reached, reveal, scroll, prepareTyping, clear, choose, element: elementOf,
+    value: Object.freeze({ observe, locate, points, spots, hovered, reached, reveal, scroll, prepareTyping, clear, choose,
+      find, element: elementOf,
       listenersOf: (el) => listeners.get(el) || 0 }),
   });
 })();

@@ -57,6 +57,21 @@ class Node:
     frame: int = 0
     """The observer's number of the frame that a script of the page cannot look into and that holds the node; 0 none."""
 
+    @classmethod
+    def parse(cls, row: Any) -> Node:
+        """Build a node from a row of the observer script's.
+
+        Raises:
+            IndexError, TypeError, ValueError: It is none.
+        """
+        return cls(
+            int(row[0]), str(row[1]), str(row[2]), str(row[3]), str(row[4]), str(row[5]), str(row[6]),
+            None if row[7] is None else str(row[7]),
+            None if row[8] is None else tuple(map(str, row[8])),
+            _finite(row[9]), _finite(row[10]), _finite(row[11]), _finite(row[12]), int(row[13]), str(row[14]),
+            int(row[15]) if len(row) > 15 else 0,
+        )  # fmt: skip
+
     @property
     def caption(self) -> str:
         """What a person would call the node: its text, else its label, else its value if that is no free text."""
@@ -87,16 +102,7 @@ class PageSnapshot:
             ProtocolError: the value is not what the script returns (a page tampered with it).
         """
         try:
-            nodes = tuple(
-                Node(
-                    int(n[0]), str(n[1]), str(n[2]), str(n[3]), str(n[4]), str(n[5]), str(n[6]),
-                    None if n[7] is None else str(n[7]),
-                    None if n[8] is None else tuple(map(str, n[8])),
-                    _finite(n[9]), _finite(n[10]), _finite(n[11]), _finite(n[12]), int(n[13]), str(n[14]),
-                    int(n[15]) if len(n) > 15 else 0,
-                )
-                for n in raw["nodes"]
-            )  # fmt: skip
+            nodes = tuple(map(Node.parse, raw["nodes"]))
             return cls(
                 str(raw["url"]),
                 str(raw["title"]),
