@@ -118,9 +118,12 @@ def test_frames_travel_as_bytes_when_they_are_on() -> None:
         TransitionBatch.decode(made.encode(schema), SMALL)
 
 
-def test_decoding_copies_no_observation() -> None:
-    found = TransitionBatch.decode(make_batch().encode(SMALL), SMALL)
-    assert not any(array.flags.owndata or array.flags.writeable for array in found.observations.values())
+def test_what_is_decoded_is_read_only_and_what_travelled_raw_is_not_copied() -> None:
+    made = make_batch()
+    made.observations["dom"][:] = 0.3  # No multiple of 1/256: travels as float16.
+    found = TransitionBatch.decode(made.encode(SMALL), SMALL)
+    assert not any(array.flags.writeable for array in found.observations.values())
+    assert not found.observations["dom"].flags.owndata
 
 
 def test_any_memory_layout_can_be_sent() -> None:
