@@ -150,7 +150,7 @@ def _json_way(name: str, schema: Schema, batch: TransitionBatch) -> _Way:
 
     def encode() -> bytes:
         content = {f.name: getattr(batch, f.name) for f in fields(batch)}
-        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        return bytes(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
 
     def decode(data: bytes) -> dict[str, Any]:
         content: dict[str, Any] = orjson.loads(data)

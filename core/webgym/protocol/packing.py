@@ -58,7 +58,7 @@ def unpack_unit_bytes(
     return units.take(np.frombuffer(data, np.uint8), mode="clip").reshape(shape)
 
 
-def pack_bits(array: NDArray[np.generic]) -> bytes | None:
+def pack_bits(array: NDArray[np.uint8]) -> bytes | None:
     """uint8 that are 0 or 1: a bit each; None where one is anything else."""
     if array.size and array.max() > 1:
         return None
@@ -81,7 +81,7 @@ def pack_xor_zlib(pictures: NDArray[np.uint8]) -> bytes:
     pictures = np.ascontiguousarray(pictures)
     changes = pictures.copy()
     np.bitwise_xor(pictures[1:], pictures[:-1], out=changes[1:])
-    return zlib.compress(changes, _LEVEL)
+    return zlib.compress(changes.data, _LEVEL)
 
 
 def unpack_xor_zlib(data: bytes, shape: Sequence[int], what: str) -> NDArray[np.uint8]:
