@@ -54,7 +54,7 @@ def test_large_parameters_travel_in_chunks(
         "w": rng.normal(size=(3000, 1000)).astype(np.float32),
         "b": rng.normal(size=7).astype(np.float32),
     }
-    store.publish(1, 1, large, HASH)
+    store.publish(1, 1, large, HASH, pinned=True)
     assert client.hlen(keys.params_version(1)) == 1 + 3
     found = store.fetch()
     for name, array in large.items():
