@@ -25,7 +25,7 @@ from webgym.scripts import Argument, AsyncScriptCaller, ScriptCaller, load_scrip
 
 __all__ = ["MissingParameters", "ParameterStore", "Parameters", "StaleGeneration", "SyncParameterStore"]
 
-_COMMIT = load_script("params_trim", "params_commit")
+_COMMIT = load_script("params_trim", "params_commit", allow_oom=True)
 _UNPIN = load_script("params_trim", "params_unpin", allow_oom=True)
 
 _STAGING_SECONDS = 120

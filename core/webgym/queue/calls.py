@@ -376,20 +376,20 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
-def _script(name: str, *, allow_oom: bool) -> LuaScript:
-    return load_script("queue", f"queue_{name}", allow_oom=allow_oom)
+def _script(name: str) -> LuaScript:
+    # All of them run when memory is full: on balance they free it, or move episodes on so that others can. Adding takes
+    # some, but whoever deals episodes keeps a bounded number of them queued, and is the one who makes room.
+    return load_script("queue", f"queue_{name}", allow_oom=True)
 
 
-# Adding is the one operation that only takes memory: it waits while there is none. All others, on balance,
-# free it, or move episodes on so that others can.
-_ADD = _script("add", allow_oom=False)
-_LEASE = _script("lease", allow_oom=True)
-_HEARTBEAT = _script("heartbeat", allow_oom=True)
-_COMPLETE = _script("complete", allow_oom=True)
-_FAIL = _script("fail", allow_oom=True)
-_RELEASE = _script("release", allow_oom=True)
-_ABANDON = _script("abandon", allow_oom=True)
-_CANCEL = _script("cancel", allow_oom=True)
-_REQUEUE = _script("requeue", allow_oom=True)
-_MOVE = _script("move", allow_oom=True)
-_LIST = _script("list", allow_oom=True)
+_ADD = _script("add")
+_LEASE = _script("lease")
+_HEARTBEAT = _script("heartbeat")
+_COMPLETE = _script("complete")
+_FAIL = _script("fail")
+_RELEASE = _script("release")
+_ABANDON = _script("abandon")
+_CANCEL = _script("cancel")
+_REQUEUE = _script("requeue")
+_MOVE = _script("move")
+_LIST = _script("list")
