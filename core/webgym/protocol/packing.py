@@ -38,7 +38,7 @@ def pack_unit_bytes(array: NDArray[np.generic]) -> bytes | None:
     values = np.ascontiguousarray(array, dtype=np.float32)
     # Out of range or NaN becomes some byte or other, which the comparison below finds. It compares bits: -0.0 is not
     # 0.0 for whoever computes with it, and bits compare faster than floats.
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         packed = np.minimum(values * np.float32(256), np.float32(255)).astype(np.uint8)
     again = _UNITS_OF_BYTES[np.dtype(np.float32)].take(packed, mode="clip")
     return packed.tobytes() if again.tobytes() == values.tobytes() else None
