@@ -26,6 +26,7 @@ from redis.credentials import UsernamePasswordCredentialProvider
 from redis.retry import Retry
 
 from webgym.broker_faults import broker_error, broker_errors
+from webgym.clients import AsyncClient, Client
 from webgym.embedded import EmbeddedBroker
 from webgym.errors import BrokerError, UsageError
 from webgym.keys import PREFIX
@@ -196,7 +197,7 @@ class BrokerConfig:
 
 def connect(config: BrokerConfig) -> redis.Redis:
     """A synchronous client; it connects on first use, and again whenever the server was away."""
-    client = redis.Redis(**config.client_arguments(), retry=Retry(_backoff(), config.retries()))
+    client = Client(**config.client_arguments(), retry=Retry(_backoff(), config.retries()))
     if config.server_name:
         client.connection_pool.connection_class = _named(_NamedConnection, config.server_name)
     return client
@@ -204,7 +205,7 @@ def connect(config: BrokerConfig) -> redis.Redis:
 
 def connect_async(config: BrokerConfig) -> redis.asyncio.Redis:
     """An asyncio client; it connects on first use, and again whenever the server was away."""
-    client = redis.asyncio.Redis(**config.client_arguments(), retry=AsyncRetry(_backoff(), config.retries()))
+    client = AsyncClient(**config.client_arguments(), retry=AsyncRetry(_backoff(), config.retries()))
     if config.server_name:
         client.connection_pool.connection_class = _named(_NamedAsyncConnection, config.server_name)
     return client

@@ -39,7 +39,7 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
 }
 """Extras that a command's dependencies come with."""
 
-_ORDER = ("run", "doctor", "eval", "validate", "tasks", "report")
+_ORDER = ("run", "doctor", "eval", "validate", "tasks", "report", "queue")
 """Commands for people come first in help, in the order in which one meets them."""
 
 

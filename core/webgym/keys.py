@@ -61,7 +61,11 @@ class Keys:
             "dead",
             "tally",
         )
-        return (*(self.of(f"queue:{n}") for n in names), self.results, self.counters, self.queue_channel)
+        arrived = self.of("queue:arrived")
+        return (
+            *(self.of(f"queue:{n}") for n in names),
+            *(self.results, self.counters, self.queue_channel, arrived),
+        )
 
     @cached_property
     def queue_channel(self) -> str:

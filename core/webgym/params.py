@@ -25,7 +25,7 @@ from webgym.scripts import Argument, AsyncScriptCaller, ScriptCaller, load_scrip
 
 __all__ = ["MissingParameters", "ParameterStore", "Parameters", "StaleGeneration", "SyncParameterStore"]
 
-_COMMIT = load_script("params_trim", "params_commit")
+_COMMIT = load_script("params_trim", "params_commit", allow_oom=True)
 _UNPIN = load_script("params_trim", "params_unpin", allow_oom=True)
 
 _STAGING_SECONDS = 120
@@ -161,13 +161,16 @@ class SyncParameterStore:
             schema_hash: :attr:`webgym.schema.Schema.hash`.
             pinned: keep it until :meth:`unpin`.
 
+        What is pinned is judged, and travels exactly; all else travels with half the bits
+        (:func:`webgym.protocol.pack_parameters`).
+
         Raises:
             StaleGeneration: a newer generation has published; nothing changed.
             ProtocolError: a tensor cannot be sent or holds NaN or infinity.
         """
         layout = self._layout
         layout.check_versions(version, generation)
-        packed = pack_parameters(version, generation, state, schema_hash)
+        packed = pack_parameters(version, generation, state, schema_hash, half=not pinned)
         staging = layout.staging()
         with broker_errors(self._where):
             for name, value in layout.fields(packed).items():
@@ -271,7 +274,9 @@ class ParameterStore:
         """See :meth:`SyncParameterStore.publish`; packing happens in a thread."""
         layout = self._layout
         layout.check_versions(version, generation)
-        packed = await asyncio.to_thread(pack_parameters, version, generation, state, schema_hash)
+        packed = await asyncio.to_thread(
+            pack_parameters, version, generation, state, schema_hash, half=not pinned
+        )
         staging = layout.staging()
         with broker_errors(self._where):
             for name, value in layout.fields(packed).items():

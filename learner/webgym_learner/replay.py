@@ -8,6 +8,7 @@ transition that has been overwritten meanwhile name a number that is no longer t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,13 +35,16 @@ _COLUMNS: dict[str, type[np.generic]] = {
 }
 
 
+_ALIGNMENT = 8
+
+
 @dataclass(frozen=True)
 class ReplayBatch:
     """Transitions drawn from the replay, as arrays (B, ...)."""
 
     obs: Observation
     """The schema's fields as stored: float16 where the schema says float32 (whoever computes widens them,
-    which a GPU does faster, after half the transfer), and uint8."""
+    which a GPU does faster, after half the transfer), and uint8. Rows of one field do not touch."""
     next_obs: Observation
     action: NDArray[np.int64]
     reward: NDArray[np.float32]
@@ -76,9 +80,8 @@ class PrioritizedReplay:
         """Priority updates ignored so far because their transition was gone."""
         self.evicted = 0
         """Transitions overwritten so far."""
-        shapes = {name: self._stored(name) for name in schema.fields()}
-        observation = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in shapes.values())
-        # 8 bytes of tree leaf and a fifteenth of that for the levels above it.
+        layout, observation = _record_layout({name: self._stored(name) for name in schema.fields()})
+        # 8 bytes of tree leaf and less than an eighth of that for the levels above it.
         transition = sum(np.dtype(dtype).itemsize for dtype in _COLUMNS.values()) + 9
         self.capacity = int(capacity_bytes // (observation + transition))
         """Transitions, and observations, that fit."""
@@ -86,9 +89,11 @@ class PrioritizedReplay:
             raise ValueError(
                 f"a replay of {capacity_bytes} bytes is too small: one step takes {observation + transition}"
             )
-        self._fields = {
-            name: np.empty((self.capacity, *shape), dtype) for name, (shape, dtype) in shapes.items()
-        }
+        # An observation's fields lie side by side: drawing it is one copy instead of one for each field, each of
+        # them somewhere else in gigabytes.
+        self._layout = layout
+        self._records = np.empty((self.capacity, observation), np.uint8)
+        self._fields = self._views(self._records)
         self._columns = {name: np.empty(self.capacity, dtype) for name, dtype in _COLUMNS.items()}
         self._tree = SumTree(self.capacity)
         self._tail = 0
@@ -108,7 +113,7 @@ class PrioritizedReplay:
     @property
     def nbytes(self) -> int:
         """Bytes taken once full."""
-        arrays = (*self._fields.values(), *self._columns.values())
+        arrays = (self._records, *self._columns.values())
         return sum(array.nbytes for array in arrays) + self._tree.nbytes
 
     def add(
@@ -196,11 +201,12 @@ class PrioritizedReplay:
         slots, weights = self._tree.sample(batch, rng)
         importance = (weights * (len(self) / self._tree.total)) ** -beta
         columns = self._columns
+        obs, next_obs = self._observations(columns["obs"][slots], columns["next"][slots])
         # Slot s holds the number congruent to s that lies in [tail, head).
         generations = self._tail + (slots - self._tail) % self.capacity
         return ReplayBatch(
-            obs=self._observations(columns["obs"][slots]),
-            next_obs=self._observations(columns["next"][slots]),
+            obs=obs,
+            next_obs=next_obs,
             action=columns["action"][slots].astype(np.int64),
             reward=columns["reward"][slots],
             discount=columns["discount"][slots],
@@ -343,11 +349,39 @@ class PrioritizedReplay:
         self.evicted += len(gone)
         self._tail = tail
 
-    def _observations(self, numbers: NDArray[np.int64]) -> Observation:
-        places = numbers % self.capacity
-        batch: Observation = {}
-        for name, ring in self._fields.items():
-            batch[name] = ring[places]
-        packed = batch["action_mask"].view(np.uint8)
-        batch["action_mask"] = np.unpackbits(packed, axis=-1, count=self.schema.actions)
-        return batch
+    def _observations(self, *numbers: NDArray[np.int64]) -> list[Observation]:
+        """Observations of each list of numbers, their fields views of copied records."""
+        records = self._records.take(np.concatenate(numbers) % self.capacity, axis=0, mode="clip")
+        fields = self._views(records)
+        fields["action_mask"] = np.unpackbits(
+            fields["action_mask"].view(np.uint8), axis=-1, count=self.schema.actions
+        )
+        ends = np.cumsum([len(n) for n in numbers])
+        return [
+            {name: array[end - len(n) : end] for name, array in fields.items()}
+            for n, end in zip(numbers, ends, strict=True)
+        ]
+
+    def _views(self, records: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+        """The fields of records uint8 (N, bytes), as views (N, ...)."""
+        return {
+            name: records[:, start : start + math.prod(shape) * dtype.itemsize]
+            .view(dtype)
+            .reshape(len(records), *shape)
+            for name, (start, shape, dtype) in self._layout.items()
+        }
+
+
+_Stored = tuple[tuple[int, ...], np.dtype[np.generic]]
+
+
+def _record_layout(
+    stored: Mapping[str, _Stored],
+) -> tuple[dict[str, tuple[int, tuple[int, ...], np.dtype[np.generic]]], int]:
+    """Where each field begins in an observation's record, with its shape and dtype; and the record's size in bytes."""
+    layout, size = {}, 0
+    for name, (shape, dtype) in stored.items():
+        size = -(-size // dtype.itemsize) * dtype.itemsize
+        layout[name] = (size, shape, dtype)
+        size += math.prod(shape) * dtype.itemsize
+    return layout, -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from webgym.broker import BrokerConfig, EmbeddedBroker, connect
-from webgym.errors import BrokerError, ProtocolError
+from webgym.errors import ProtocolError
 from webgym.keys import Keys
 from webgym.queue import (
+    STARVATION_SHARE,
     Completion,
     Counts,
     EpisodeSummary,
@@ -388,14 +389,72 @@ def test_a_full_server_still_moves_episodes_on(keys: Keys) -> None:
         queue.add(task(str(i)) for i in range(50))
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             fill(client)
-        with pytest.raises(BrokerError, match="memory is full"):
-            queue.add(task(f"late-{i}", params={"x": "y" * 10_000}) for i in range(20))
+        assert queue.add(task(f"late-{i}") for i in range(20)) == 20
         leased = queue.lease("w", 50, LEASE)
         assert len(leased) == 50
         assert queue.fail("0", 1, "reason") == "queued"
         assert all(queue.complete_many(Completion(t.episode, 1, b"") for t in leased))
         assert queue.ack_results([r.id for r in queue.results()]) == 50
         client.close()
+
+
+def test_none_waits_for_ever_behind_more_urgent_ones(queue: SyncTaskQueue) -> None:
+    """Each lease is followed by a more urgent episode, and the patient ones are leased all the same, oldest first."""
+    queue.add([task("patient-0"), task("patient-1", priority=-1)])
+    queue.add(task(f"urgent-{i}", priority=5) for i in range(3))
+    seen: list[str] = []
+    for i in range(2 * STARVATION_SHARE):
+        seen += names(queue.lease("w", 1, LEASE))
+        queue.add([task(f"later-{i}", priority=5)])
+    patient = [i for i, name in enumerate(seen) if name.startswith("patient")]
+    assert patient == [STARVATION_SHARE - 1, 2 * STARVATION_SHARE - 1]
+    assert [name for name in seen if name.startswith("patient")] == ["patient-0", "patient-1"]
+    # In one large lease, too, and nothing is given out twice.
+    queue.add([task("patient-2")])
+    more = names(queue.lease("w", 30, LEASE))
+    assert "patient-2" in more
+    assert len({*seen, *more}) == len(seen) + len(more)
+
+
+def test_priorities_move_wherever_an_episode_is(queue: SyncTaskQueue) -> None:
+    queue = SyncTaskQueue(queue._client, queue.keys, max_attempts=1)
+    queue.add(task(name) for name in ("dead", "leased", "a", "b", "c"))
+    queue.lease("w", 2, LEASE)
+    queue.fail("dead", 1, "no")
+    assert queue.move(["b", "leased", "dead", "nobody"], 7.5) == {
+        "b": "queued",
+        "leased": "leased",
+        "dead": "dead",
+        "nobody": None,
+    }
+    assert queue.move(["b"], 7.5) == {"b": "queued"}
+    assert [(e.episode, e.priority) for e in queue.entries("queued")] == [("b", 7.5), ("a", 0.0), ("c", 0.0)]
+    queue.requeue_dead(["dead"])
+    queue.release([task("leased", attempt=1)])
+    assert names(queue.lease("w", 5, LEASE)) == ["dead", "leased", "b", "a", "c"]
+    with pytest.raises(ProtocolError, match="priority nan"):
+        queue.move(["a"], float("nan"))
+
+
+def test_entries_say_who_holds_what_and_why_it_failed(queue: SyncTaskQueue, client: redis.Redis) -> None:
+    queue.add([task("a", priority=2), task("b"), EpisodeTask("c", "miniwob.click-link"), task("odd")])
+    queue.lease("worker 0.1", 2, 30.0)
+    queue.fail("b", 1, "the page crashed", "page")
+    client.hset(queue.keys.queue[2], "odd", b"no task")
+    (leased,) = queue.entries("leased")
+    assert (leased.episode, leased.state, leased.priority, leased.attempt) == ("a", "leased", 2.0, 1)
+    assert leased.worker == "worker 0.1"
+    assert 0 <= leased.held_seconds < 20
+    assert 10 < leased.left_seconds <= 30
+    b, c = queue.entries("queued", 2)
+    assert (b.episode, b.attempt, b.worker, b.held_seconds) == ("b", 1, "", 0.0)
+    assert [(r.attempt, r.worker, r.reason) for r in b.reasons] == [(1, "worker 0.1", "the page crashed")]
+    assert c.task is not None
+    assert c.task.task == "miniwob.click-link"
+    assert queue.entries("queued", 3)[2].task is None
+    assert queue.entries("dead") == []
+    with pytest.raises(ValueError, match="lost"):
+        queue.entries("lost")  # type: ignore[arg-type]
 
 
 async def test_the_asyncio_queue_is_the_same_queue(aclient: redis.asyncio.Redis, keys: Keys) -> None:
@@ -412,6 +471,8 @@ async def test_the_asyncio_queue_is_the_same_queue(aclient: redis.asyncio.Redis,
     assert await queue.release(again[1:]) == 1
     assert [d.episode for d in await queue.dead_letters()] == ["b"]
     assert await queue.counts() == Counts(queued=2, done=1, dead=1)
+    assert [e.episode for e in await queue.entries("queued")] == ["c", "d"]
+    assert await queue.move(["d"], 1.0) == {"d": "queued"}
     assert await queue.requeue_dead() == 1
     await queue.lease("w", 1, LEASE)
     assert await queue.abandon("w") == 1

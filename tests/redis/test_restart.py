@@ -72,6 +72,57 @@ def read_until(reader: ExperienceReader, last: str) -> list[str]:
     return found
 
 
+async def test_a_server_that_is_silent_for_a_while_loses_and_doubles_nothing(keys: Keys) -> None:
+    """Packets vanish, commands time out and are sent again, and in the end the server runs all of them."""
+    with EmbeddedBroker() as broker:
+        assert broker.pid is not None
+        config = BrokerConfig(broker.url, connect_timeout=0.5, reply_timeout=0.5)
+        aclient = connect_async(config)
+        reader = ExperienceReader(connect(config), keys, SCHEMA)
+        writer = ExperienceWriter(aclient, keys, SCHEMA)
+        store = SyncParameterStore(connect(config), keys)
+        done = 0
+
+        def act() -> int:
+            queue = SyncTaskQueue(connect(config), keys, max_attempts=100)
+            count, deadline = 0, time.monotonic() + 60
+            while queue.counts().open and time.monotonic() < deadline:
+                for task in queue.lease("w", 5, 1.0):
+                    queue.complete(task.episode, task.attempt, b"", {"episodes": 1})
+                    count += 1
+            return count
+
+        async def push() -> None:
+            nonlocal done
+            while done < 60:
+                await writer.push([batch(f"b-{done}")])
+                done += 1
+                await asyncio.sleep(0.02)
+
+        queue = SyncTaskQueue(connect(config), keys, max_attempts=100)
+        queue.add(EpisodeTask(f"e-{i}", "t") for i in range(2000))
+        working = [asyncio.create_task(asyncio.to_thread(act)) for _ in range(3)]
+        pushing = asyncio.create_task(push())
+        for _ in range(2):
+            await asyncio.sleep(0.1)
+            os.kill(broker.pid, signal.SIGSTOP)
+            publishing = asyncio.create_task(
+                asyncio.to_thread(store.publish, 1, 1, {"w": np.ones(3, np.float32)}, "h")
+            )
+            await asyncio.sleep(1.5)
+            os.kill(broker.pid, signal.SIGCONT)
+            await asyncio.wait_for(publishing, 30)
+        await asyncio.wait_for(asyncio.gather(pushing, *working), 90)
+        results = await asyncio.to_thread(queue.results, "0", 5000)
+        assert len(results) == len({r.episode for r in results}) == 2000
+        assert queue.counters() == {"episodes": 2000.0}
+        assert [b.episode for _, b in await asyncio.to_thread(reader.read, 100)] == [
+            f"b-{i}" for i in range(60)
+        ]
+        assert store.versions() == [1]
+        await aclient.aclose()
+
+
 def test_work_goes_on_across_restarts_and_counts_once(tmp_path: Path, keys: Keys) -> None:
     with EmbeddedBroker(append_only_dir=tmp_path) as broker:
         stop = threading.Event()

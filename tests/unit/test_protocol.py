@@ -118,9 +118,12 @@ def test_frames_travel_as_bytes_when_they_are_on() -> None:
         TransitionBatch.decode(made.encode(schema), SMALL)
 
 
-def test_decoding_copies_no_observation() -> None:
-    found = TransitionBatch.decode(make_batch().encode(SMALL), SMALL)
-    assert not any(array.flags.owndata or array.flags.writeable for array in found.observations.values())
+def test_what_is_decoded_is_read_only_and_what_travelled_raw_is_not_copied() -> None:
+    made = make_batch()
+    made.observations["dom"][:] = 0.3  # No multiple of 1/256: travels as float16.
+    found = TransitionBatch.decode(made.encode(SMALL), SMALL)
+    assert not any(array.flags.writeable for array in found.observations.values())
+    assert not found.observations["dom"].flags.owndata
 
 
 def test_any_memory_layout_can_be_sent() -> None:
@@ -421,6 +424,31 @@ def test_parameters_that_diverged_are_not_published() -> None:
         pack_parameters(1, 1, {"encoder": np.array([np.nan], np.float32)}, "")
 
 
+def test_half_precision_halves_the_bytes_and_gives_back_float32() -> None:
+    rng = np.random.default_rng(0)
+    state = {
+        **STATE,
+        "weight": rng.normal(size=(64, 64)).astype(np.float32),
+        "large": np.array([1e5], np.float32),
+    }
+    whole, half = pack_parameters(1, 1, state, ""), pack_parameters(1, 1, state, "", half=True)
+    assert sum(map(len, half.chunks)) < 0.51 * sum(map(len, whole.chunks))
+    found = unpack_parameters(half).state
+    for name, array in state.items():
+        assert found[name].dtype == array.dtype
+        assert not found[name].flags.writeable
+        np.testing.assert_allclose(found[name], array, rtol=2**-11, atol=2**-25)
+    # Beyond float16's range, and what is no float, it is exact.
+    for name in ("large", "step", "encoder.bias"):
+        np.testing.assert_array_equal(found[name], state[name])
+    header = pb.Envelope.FromString(half.header)
+    entry = next(t for t in header.parameters.tensors if t.name == "weight")
+    assert (entry.dtype, entry.original) == (pb.DTYPE_FLOAT16, pb.DTYPE_FLOAT32)
+    entry.original = pb.DTYPE_INT64
+    with pytest.raises(ProtocolError, match="weight: float16 cannot stand for int64"):
+        unpack_parameters(PackedParameters(header.SerializeToString(), half.chunks))
+
+
 def test_objects_never_travel_in_parameters() -> None:
     with pytest.raises(ProtocolError, match="cannot be sent"):
         pack_parameters(1, 1, {"x": np.array([object()])}, "")
@@ -432,12 +460,18 @@ def test_objects_never_travel_in_parameters() -> None:
 def golden() -> dict[str, bytes]:
     """Messages of this version, as kept in tests/unit/data. Never write them anew for an old version."""
     packed = pack_parameters(5, 2, STATE, SMALL.hash)
+    halved = pack_parameters(5, 2, STATE, SMALL.hash, half=True)
     return {
         "transitions-v1": make_batch().encode(SMALL),
         "task-v1": TASK.encode(),
         "summary-v1": SUMMARY.encode(),
         "parameters-header-v1": packed.header,
         "parameters-chunk-v1": b"".join(bytes(c) for c in packed.chunks),
+        "transitions-packed": make_batch(replace(SMALL, frame=(6, 5, 3))).encode(
+            replace(SMALL, frame=(6, 5, 3))
+        ),
+        "parameters-half-header": halved.header,
+        "parameters-half-chunk": b"".join(bytes(c) for c in halved.chunks),
     }
 
 
@@ -456,3 +490,16 @@ def test_messages_of_version_1_stay_readable() -> None:
     assert found.version == 5
     for name, array in STATE.items():
         np.testing.assert_array_equal(found.state[name], array)
+
+
+def test_packed_messages_stay_readable() -> None:
+    """Those that were written since arrays are packed and parameters halved, still of version 1."""
+    framed = replace(SMALL, frame=(6, 5, 3))
+    framed.__dict__["hash"] = TransitionBatch.schema_hash(kept("transitions-packed"))
+    assert_same(TransitionBatch.decode(kept("transitions-packed"), framed), make_batch(framed))
+    found = unpack_parameters(
+        PackedParameters(kept("parameters-half-header"), [kept("parameters-half-chunk")])
+    )
+    for name, array in STATE.items():
+        np.testing.assert_array_equal(found.state[name], array)
+        assert found.state[name].dtype == array.dtype

@@ -1,20 +1,21 @@
 -- Shared head of the queue's scripts. One episode is always in exactly one of queued, leases, done, dead.
 --   queued   ZSET  member "<counter>:<purpose>:<episode>", score -priority. Equal scores sort by member, so by the
 --                  counter of fixed width: first come, first served, at any counter and any priority.
+--   arrived  ZSET  the same members by their counter: the longest waiting first, whatever its priority
 --   leases   ZSET  episode by deadline, milliseconds of this server's clock
 --   tasks    HASH  episode -> encoded EpisodeTask          } while queued, leased or dead
 --   order    HASH  episode -> "<score> <member>"           }
 --   attempts HASH  episode -> how often it was leased      }
 --   reasons  HASH  episode -> JSON list of failures        }
---   holders  HASH  episode -> worker, while leased
+--   holders  HASH  episode -> "<when it was leased, ms> <worker>", while leased
 --   done     ZSET  episode by time of completion; the latest only
 --   dead     ZSET  episode by time of death
---   tally    HASH  "<purpose>.<state>" -> how many; "counter" -> the last counter given out
+--   tally    HASH  "<purpose>.<state>" -> how many; "counter" -> the last counter given out; "given" -> leases so far
 local QUEUED, LEASES, TASKS, ORDER, ATTEMPTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local HOLDERS, REASONS, DONE, DEAD, TALLY = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local RESULTS, COUNTERS = KEYS[11], KEYS[12]
 -- No key but a channel, which tells those who wait for tasks that there are some.
-local CHANNEL = KEYS[13]
+local CHANNEL, ARRIVED = KEYS[13], KEYS[14]
 
 local clock = redis.call('TIME')
 local NOW = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
@@ -37,11 +38,24 @@ local function finish()
   if enqueued then redis.call('PUBLISH', CHANNEL, '') end
 end
 
+-- Whoever holds a leased episode, and since when.
+local function holder_of(episode)
+  local since, worker = string.match(redis.call('HGET', HOLDERS, episode) or '', '^(%d+) (.*)$')
+  return worker, since
+end
+
 local function enqueue(episode)
   enqueued = true
   local score, member = string.match(redis.call('HGET', ORDER, episode), '^(%S+) (.+)$')
   redis.call('ZADD', QUEUED, score, member)
+  redis.call('ZADD', ARRIVED, string.match(member, '^%d+'), member)
   count(purpose_of(member), 'queued', 1)
+end
+
+-- Whether it was queued.
+local function dequeue(member)
+  redis.call('ZREM', ARRIVED, member)
+  return redis.call('ZREM', QUEUED, member) == 1
 end
 
 local function unlease(episode, purpose)
@@ -60,7 +74,7 @@ end
 -- A leased episode failed: back to its place in the queue, or dead once it failed often enough.
 local function punish(episode, reason, class, max_attempts)
   local purpose = purpose_of(redis.call('HGET', ORDER, episode))
-  local worker = redis.call('HGET', HOLDERS, episode) or ''
+  local worker = holder_of(episode) or ''
   local attempt = tonumber(redis.call('HGET', ATTEMPTS, episode))
   local known = redis.call('HGET', REASONS, episode)
   local reasons = known and cjson.decode(known) or {}

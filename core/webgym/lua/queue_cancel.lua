@@ -3,7 +3,7 @@ local cancelled = 0
 for _, member in ipairs(redis.call('ZRANGE', QUEUED, 0, -1)) do
   local purpose, episode = string.match(member, '^%x+:(%l+):(.+)$')
   if purpose == ARGV[1] then
-    redis.call('ZREM', QUEUED, member)
+    dequeue(member)
     forget(episode)
     cancelled = cancelled + 1
   end

@@ -13,7 +13,7 @@ while i <= #ARGV do
     if redis.call('ZSCORE', LEASES, episode) then
       unlease(episode, purpose)
       ok = 1
-    elseif redis.call('ZREM', QUEUED, string.match(order, ' (.+)$')) == 1 then
+    elseif dequeue(string.match(order, ' (.+)$')) then
       count(purpose, 'queued', -1)
       ok = 1
     end

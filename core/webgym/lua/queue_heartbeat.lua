@@ -2,7 +2,7 @@
 local deadline = whole(NOW + tonumber(ARGV[2]))
 local held = {}
 for i = 3, #ARGV do
-  if redis.call('HGET', HOLDERS, ARGV[i]) == ARGV[1] then
+  if holder_of(ARGV[i]) == ARGV[1] then
     redis.call('ZADD', LEASES, 'XX', deadline, ARGV[i])
     held[#held + 1] = ARGV[i]
   end

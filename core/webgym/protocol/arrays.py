@@ -1,14 +1,25 @@
-"""Arrays on the wire: little-endian bytes with dtype and shape; decoding copies and trusts nothing."""
+"""Arrays on the wire: little-endian bytes with dtype and shape, packed where no value is lost; decoding trusts
+nothing, and copies only what was packed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webgym.errors import ProtocolError
 from webgym.protocol import webgym_pb2 as pb
+from webgym.protocol.packing import (
+    pack_bits,
+    pack_unit_bytes,
+    pack_xor_zlib,
+    unpack_bits,
+    unpack_unit_bytes,
+    unpack_xor_zlib,
+)
 
 __all__ = [
     "MAX_DIMENSIONS",
@@ -74,7 +85,13 @@ def _allowed() -> str:
     return ", ".join(str(d) for d in _CODES)
 
 
-def write_array(message: pb.Array, array: NDArray[np.generic], what: str, dtype: str | None = None) -> None:
+def write_array(
+    message: pb.Array,
+    array: NDArray[np.generic],
+    what: str,
+    dtype: str | None = None,
+    packing: pb.Packing = pb.PACKING_RAW,
+) -> None:
     """Fill a protobuf array.
 
     Args:
@@ -82,6 +99,7 @@ def write_array(message: pb.Array, array: NDArray[np.generic], what: str, dtype:
         array: any memory layout and byte order.
         what: its name, for errors.
         dtype: little-endian wire dtype to convert to (``"<f2"``); None keeps the array's own.
+        packing: to be used if it keeps every value; otherwise the array travels raw.
 
     Raises:
         ProtocolError: the dtype does not travel.
@@ -89,27 +107,41 @@ def write_array(message: pb.Array, array: NDArray[np.generic], what: str, dtype:
     wire = np.dtype(dtype) if dtype is not None else array.dtype.newbyteorder("<")
     message.dtype = dtype_code(wire, what)
     message.shape.extend(array.shape)
-    message.data = np.ascontiguousarray(array, dtype=wire).tobytes()
+    data = _packed(array, packing)
+    if data is None:
+        message.data = np.ascontiguousarray(array, dtype=wire).tobytes()
+    else:
+        message.data = data
+        message.packing = packing
+
+
+def _packed(array: NDArray[Any], packing: pb.Packing) -> bytes | None:
+    if packing == pb.PACKING_UNIT_BYTES:
+        return pack_unit_bytes(array)
+    if packing == pb.PACKING_BITS:
+        return pack_bits(array)
+    if packing == pb.PACKING_XOR_ZLIB:
+        return pack_xor_zlib(array)
+    return None
 
 
 def array_from(
-    message: pb.Array, what: str, *, dtype: np.dtype[np.generic], shape: Sequence[int | None]
+    message: pb.Array, what: str, *, dtype: np.dtype[np.generic], shape: Sequence[int | None], limit: int
 ) -> NDArray[np.generic]:
-    """A read-only view of a protobuf array's bytes.
+    """The array of a protobuf array, read-only: a view of its bytes, or a new one where they are packed.
 
     Args:
         message: from the wire.
         what: its name, for errors.
         dtype: what it must hold.
         shape: what it must have; None where any length from 0 is right.
+        limit: most bytes that it may take once it is unpacked.
 
     Raises:
         ProtocolError: dtype, shape, packing or the number of bytes are wrong.
     """
     if message.dtype != _CODES[dtype]:
         raise ProtocolError(f"{what}: dtype {dtype_of(message.dtype, what)} where {dtype} belongs")
-    if message.packing != pb.PACKING_RAW:
-        raise ProtocolError(f"{what}: unknown packing {message.packing}")
     if len(message.shape) > MAX_DIMENSIONS:
         raise ProtocolError(f"{what}: {len(message.shape)} dimensions; at most {MAX_DIMENSIONS}")
     found = tuple(message.shape)
@@ -118,13 +150,32 @@ def array_from(
     ):
         wanted = ", ".join("*" if n is None else str(n) for n in shape)
         raise ProtocolError(f"{what}: shape {found} where ({wanted}) belongs")
+    packing, data = message.packing, message.data
     # Python integers: a forged shape cannot overflow into the right size.
-    size = dtype.itemsize
-    for n in found:
-        size *= n
-    if size != len(message.data):
-        raise ProtocolError(f"{what}: {len(message.data)} bytes where {dtype} {found} takes {size}")
-    return np.frombuffer(message.data, WIRE_DTYPES[message.dtype]).reshape(found)
+    size = dtype.itemsize * math.prod(found)
+    if size > limit:
+        raise ProtocolError(f"{what}: {dtype} {found} takes {size} bytes; at most {limit}")
+    if packing == pb.PACKING_RAW:
+        if size != len(data):
+            raise ProtocolError(f"{what}: {len(data)} bytes where {dtype} {found} takes {size}")
+        return np.frombuffer(data, WIRE_DTYPES[message.dtype]).reshape(found)
+    array = _unpacked(data, packing, found, dtype, what)
+    array.flags.writeable = False
+    return array
+
+
+def _unpacked(
+    data: bytes, packing: int, found: tuple[int, ...], dtype: np.dtype[np.generic], what: str
+) -> NDArray[np.generic]:
+    if packing == pb.PACKING_UNIT_BYTES and dtype.kind == "f" and dtype.itemsize <= 4:
+        return unpack_unit_bytes(data, found, dtype, what)
+    if packing == pb.PACKING_BITS and dtype == np.uint8:
+        return unpack_bits(data, found, what)
+    if packing == pb.PACKING_XOR_ZLIB and dtype == np.uint8 and found:
+        return unpack_xor_zlib(data, found, what)
+    raise ProtocolError(
+        f"{what}: packing {packing} of {dtype} is unknown to this program: run the same release of WebGym everywhere"
+    )
 
 
 def is_finite(array: NDArray[np.generic]) -> bool:

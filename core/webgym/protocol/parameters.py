@@ -41,7 +41,7 @@ class Parameters:
     generation: int
     """Which incarnation of the learner published it, from 1."""
     state: dict[str, NDArray[np.generic]]
-    """Tensors by name: read-only views of one buffer."""
+    """Tensors by name, read-only; those that travelled as they are are views of one buffer."""
     schema_hash: str = ""
     time: float = 0.0
     """When it was published, by the learner's clock: Unix time, seconds."""
@@ -61,6 +61,8 @@ def pack_parameters(
     state: Mapping[str, NDArray[np.generic]],
     schema_hash: str,
     chunk_bytes: int = CHUNK_BYTES,
+    *,
+    half: bool = False,
 ) -> PackedParameters:
     """Header and chunks of some tensors.
 
@@ -70,6 +72,8 @@ def pack_parameters(
         state: tensors by name, any layout; float16/32/64, uint8, int32, int64.
         schema_hash: :attr:`webgym.schema.Schema.hash`.
         chunk_bytes: longest chunk.
+        half: float32 travels as float16 and is float32 again when it is unpacked, rounded to 11 bits; a tensor with
+            values beyond float16's range travels as it is.
 
     Raises:
         ProtocolError: a dtype that does not travel, a float that is not finite, or too much of anything.
@@ -84,9 +88,12 @@ def pack_parameters(
             raise ProtocolError(f"parameters version {version}: {name} holds NaN or infinity")
         entry = header.tensors.add()
         entry.name = checked_name(name, "tensor name")
-        entry.dtype = dtype_code(array.dtype, name)
+        sent = _halved(array) if half and array.dtype == np.float32 else array
+        entry.dtype = dtype_code(sent.dtype, name)
+        if sent.dtype != array.dtype:
+            entry.original = dtype_code(array.dtype, name)
         entry.shape.extend(array.shape)
-        raw = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+        raw = np.ascontiguousarray(sent, dtype=sent.dtype.newbyteorder("<")).tobytes()
         entry.offset, entry.size = offset, len(raw)
         padding = -len(raw) % _ALIGNMENT
         parts.append(raw)
@@ -104,6 +111,12 @@ def pack_parameters(
     header.sha256 = hashlib.sha256(data).digest()
     chunks = [data[i : i + chunk_bytes] for i in range(0, offset, chunk_bytes)]
     return PackedParameters(seal(envelope, schema_hash), chunks)
+
+
+def _halved(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16)
+    return half if is_finite(half) else array
 
 
 def unpack_parameters(packed: PackedParameters, schema_hash: str | None = None) -> Parameters:
@@ -157,4 +170,11 @@ def _tensor(entry: pb.TensorEntry, data: bytes | memoryview, what: str) -> NDArr
     array: NDArray[np.generic] = np.frombuffer(data, dtype, count, entry.offset).reshape(shape)
     if dtype.kind == "f" and not is_finite(array):
         raise ProtocolError(f"{what}: holds NaN or infinity")
-    return array
+    if not entry.original:
+        return array
+    original = dtype_of(entry.original, what)
+    if dtype != np.float16 or original != np.float32:
+        raise ProtocolError(f"{what}: {dtype.name} cannot stand for {original.name}")
+    widened = array.astype(np.float32)
+    widened.flags.writeable = False
+    return widened

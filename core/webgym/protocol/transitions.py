@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from webgym.errors import ProtocolError
 from webgym.protocol import webgym_pb2 as pb
 from webgym.protocol.arrays import array_from, is_finite, write_array
-from webgym.protocol.envelope import check_schema, checked_name, open_envelope, seal
+from webgym.protocol.envelope import MAX_MESSAGE_BYTES, check_schema, checked_name, open_envelope, seal
 from webgym.schema import Observation, Schema
 
 __all__ = ["MAX_TRANSITIONS", "WIRE_DTYPE", "TransitionBatch", "wire_dtype"]
@@ -31,12 +33,37 @@ def wire_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     return WIRE_DTYPE if dtype == np.float32 else dtype
 
 
+class _Field(NamedTuple):
+    """How one array of an observation travels."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    """What programs hold."""
+    wire: np.dtype[np.generic]
+    """What it is decoded as."""
+    packing: pb.Packing
+
+
+@cache
+def _fields_of(schema: Schema) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(name, spec.shape, spec.dtype, wire_dtype(spec.dtype), _packing(name, spec.dtype))
+        for name, spec in schema.fields().items()
+    )
+
+
+def _packing(name: str, dtype: np.dtype[np.generic]) -> pb.Packing:
+    if dtype == np.float32:
+        return pb.PACKING_UNIT_BYTES
+    return pb.PACKING_BITS if name.endswith("_mask") else pb.PACKING_XOR_ZLIB
+
+
 @dataclass(frozen=True, eq=False)
 class TransitionBatch:
     """Consecutive transitions of one episode: n of them, over M observations.
 
-    Arrays of a decoded batch are read-only views of the message. Float features of a decoded batch are
-    float16; :meth:`unpacked` gives float32.
+    Float features of a decoded batch are float16, whatever they travelled as; :meth:`unpacked` gives float32.
     """
 
     episode: str
@@ -92,7 +119,9 @@ class TransitionBatch:
         Raises:
             ProtocolError: a column or an observation does not fit the schema, or a value is not finite.
         """
-        self.validate(schema)
+        fields = _fields_of(schema)
+        self._check_columns(schema)
+        self._check_shapes(fields)
         envelope = pb.Envelope()
         body = envelope.transitions
         body.episode = self.episode
@@ -101,19 +130,20 @@ class TransitionBatch:
         body.first_sequence = self.first_sequence
         body.worker = self.worker
         body.generation = self.generation
-        for name, spec in schema.fields().items():
+        for field in fields:
             entry = body.observations.add()
-            entry.name = name
-            write_array(
-                entry.array, self.observations[name], name, wire_dtype(spec.dtype).newbyteorder("<").str
-            )
+            entry.name = field.name
+            array = self.observations[field.name]
+            write_array(entry.array, array, field.name, field.wire.newbyteorder("<").str, field.packing)
+            if entry.array.packing == pb.PACKING_RAW:  # What could be packed has values that can be packed.
+                _check_values(field.name, array)
         for name, dtype in _COLUMNS.items():
             write_array(getattr(body, name), getattr(self, name), name, dtype.newbyteorder("<").str)
         return seal(envelope, schema.hash)
 
     @classmethod
     def decode(cls, data: bytes, schema: Schema) -> TransitionBatch:
-        """A batch from the wire, every value checked; arrays are views of ``data``'s copy in the message.
+        """A batch from the wire, every value checked.
 
         Raises:
             SchemaMismatch: it was written for another schema.
@@ -123,17 +153,30 @@ class TransitionBatch:
         check_schema(envelope.schema_hash, schema.hash, "transitions")
         body = envelope.transitions
         arrays = {entry.name: entry.array for entry in body.observations}
-        fields = schema.fields()
-        if arrays.keys() != fields.keys() or len(arrays) != len(body.observations):
+        fields = _fields_of(schema)
+        names = {field.name for field in fields}
+        if arrays.keys() != names or len(arrays) != len(body.observations):
             raise ProtocolError(
-                f"transitions: observation fields {sorted(arrays)[:20]}; expected {sorted(fields)}"
+                f"transitions: observation fields {sorted(arrays)[:20]}; expected {sorted(names)}"
             )
-        observations: Observation = {
-            name: array_from(arrays[name], name, dtype=wire_dtype(spec.dtype), shape=(None, *spec.shape))
-            for name, spec in fields.items()
-        }
+        observations: Observation = {}
+        rows: int | None = None  # The first array says how many there are; all others must agree.
+        for field in fields:
+            array = array_from(
+                arrays[field.name],
+                field.name,
+                dtype=field.wire,
+                shape=(rows, *field.shape),
+                limit=MAX_MESSAGE_BYTES,
+            )
+            if arrays[field.name].packing == pb.PACKING_RAW:
+                _check_values(field.name, array)
+            observations[field.name] = array
+            rows = len(array)
         columns: dict[str, Any] = {
-            name: array_from(getattr(body, name), name, dtype=dtype, shape=(None,))
+            name: array_from(
+                getattr(body, name), name, dtype=dtype, shape=(None,), limit=dtype.itemsize * MAX_TRANSITIONS
+            )
             for name, dtype in _COLUMNS.items()
         }
         batch = cls(
@@ -146,8 +189,17 @@ class TransitionBatch:
             observations=observations,
             **columns,
         )
-        batch.validate(schema)
+        batch._check_columns(schema)
         return batch
+
+    @staticmethod
+    def schema_hash(data: bytes) -> str:
+        """The hash of the schema that a batch on the wire was written for.
+
+        Raises:
+            ProtocolError: it is no batch of transitions.
+        """
+        return open_envelope(data, "transitions").schema_hash
 
     def validate(self, schema: Schema) -> None:
         """Check everything a reader relies on.
@@ -155,6 +207,14 @@ class TransitionBatch:
         Raises:
             ProtocolError: naming what is wrong.
         """
+        fields = _fields_of(schema)
+        self._check_columns(schema)
+        self._check_shapes(fields)
+        for field in fields:
+            _check_values(field.name, self.observations[field.name])
+
+    def _check_columns(self, schema: Schema) -> None:
+        """All but the observations."""
         checked_name(self.episode, "transitions: episode")
         checked_name(self.task, "transitions: task", empty=True)
         checked_name(self.worker, "transitions: worker", empty=True)
@@ -183,24 +243,26 @@ class TransitionBatch:
             raise ProtocolError("transitions: priority is negative")
         if self.version.min() < 0:
             raise ProtocolError("transitions: version is negative")
-        self._validate_observations(schema, rows)
 
-    def _validate_observations(self, schema: Schema, rows: int) -> None:
-        fields = schema.fields()
-        if self.observations.keys() != fields.keys():
+    def _check_shapes(self, fields: Sequence[_Field]) -> None:
+        names = {field.name for field in fields}
+        if self.observations.keys() != names:
             raise ProtocolError(
-                f"transitions: observation fields {sorted(self.observations)[:20]}; expected {sorted(fields)}"
+                f"transitions: observation fields {sorted(self.observations)[:20]}; expected {sorted(names)}"
             )
-        for name, spec in fields.items():
-            array, shape = self.observations[name], (rows, *spec.shape)
-            if array.shape != shape or array.dtype not in (spec.dtype, wire_dtype(spec.dtype)):
+        for field in fields:
+            array, shape = self.observations[field.name], (self.rows, *field.shape)
+            if array.shape != shape or array.dtype not in (field.dtype, field.wire):
                 raise ProtocolError(
-                    f"transitions: {name} is {array.dtype} {array.shape} where {spec.dtype} {shape} belongs"
+                    f"transitions: {field.name} is {array.dtype} {array.shape} where {field.dtype} {shape} belongs"
                 )
-            if array.dtype.kind == "f" and not is_finite(array):
-                raise ProtocolError(f"transitions: {name} holds NaN or infinity")
-            if name.endswith("_mask") and array.max() > 1:
-                raise ProtocolError(f"transitions: {name} holds something other than 0 and 1")
+
+
+def _check_values(name: str, array: NDArray[Any]) -> None:
+    if array.dtype.kind == "f" and not is_finite(array):
+        raise ProtocolError(f"transitions: {name} holds NaN or infinity")
+    if name.endswith("_mask") and array.size and array.max() > 1:
+        raise ProtocolError(f"transitions: {name} holds something other than 0 and 1")
 
 
 _COLUMNS: dict[str, np.dtype[np.generic]] = {

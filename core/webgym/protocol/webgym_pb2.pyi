@@ -20,6 +20,9 @@ class DType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PACKING_RAW: _ClassVar[Packing]
+    PACKING_UNIT_BYTES: _ClassVar[Packing]
+    PACKING_BITS: _ClassVar[Packing]
+    PACKING_XOR_ZLIB: _ClassVar[Packing]
 
 class Purpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -43,6 +46,9 @@ DTYPE_UINT8: DType
 DTYPE_INT32: DType
 DTYPE_INT64: DType
 PACKING_RAW: Packing
+PACKING_UNIT_BYTES: Packing
+PACKING_BITS: Packing
+PACKING_XOR_ZLIB: Packing
 PURPOSE_UNSPECIFIED: Purpose
 PURPOSE_TRAIN: Purpose
 PURPOSE_VALIDATE: Purpose
@@ -180,18 +186,20 @@ class EpisodeSummary(_message.Message):
     def __init__(self, episode: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[str] = ..., seed: _Optional[int] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., success: bool = ..., reward: _Optional[float] = ..., steps: _Optional[int] = ..., seconds: _Optional[float] = ..., version: _Optional[int] = ..., epsilon: _Optional[float] = ..., worker: _Optional[str] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., fault: _Optional[str] = ..., staleness: _Optional[int] = ..., invalid_actions: _Optional[int] = ...) -> None: ...
 
 class TensorEntry(_message.Message):
-    __slots__ = ("name", "dtype", "shape", "offset", "size")
+    __slots__ = ("name", "dtype", "shape", "offset", "size", "original")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     dtype: DType
     shape: _containers.RepeatedScalarFieldContainer[int]
     offset: int
     size: int
-    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+    original: DType
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., offset: _Optional[int] = ..., size: _Optional[int] = ..., original: _Optional[_Union[DType, str]] = ...) -> None: ...
 
 class ParameterHeader(_message.Message):
     __slots__ = ("version", "generation", "tensors", "total_bytes", "chunk_bytes", "chunks", "sha256", "time")

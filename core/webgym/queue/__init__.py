@@ -12,13 +12,29 @@ from __future__ import annotations
 
 from webgym.protocol import EpisodeSummary, EpisodeTask, Purpose
 from webgym.queue.asynchronous import TaskQueue
-from webgym.queue.calls import Completion, Counts, DeadLetter, Failure, FailureState, Reason, Result
+from webgym.queue.calls import (
+    ENTRY_STATES,
+    STARVATION_SHARE,
+    Completion,
+    Counts,
+    DeadLetter,
+    Entry,
+    EntryState,
+    Failure,
+    FailureState,
+    Reason,
+    Result,
+)
 from webgym.queue.synchronous import SyncTaskQueue
 
 __all__ = [
+    "ENTRY_STATES",
+    "STARVATION_SHARE",
     "Completion",
     "Counts",
     "DeadLetter",
+    "Entry",
+    "EntryState",
     "EpisodeSummary",
     "EpisodeTask",
     "Failure",

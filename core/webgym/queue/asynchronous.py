@@ -14,10 +14,13 @@ from webgym.broker import BLOCK_SECONDS, broker_errors, client_where
 from webgym.keys import Keys
 from webgym.protocol import EpisodeSummary, EpisodeTask, Purpose
 from webgym.queue.calls import (
+    ENTRY_STATES,
     Call,
     Completion,
     Counts,
     DeadLetter,
+    Entry,
+    EntryState,
     Failure,
     FailureState,
     QueueCalls,
@@ -33,6 +36,8 @@ _LOOK_SECONDS = 1.0
 
 class TaskQueue:
     """Episodes by priority, first come first served among equals; each is counted once.
+
+    One lease in :data:`~webgym.queue.STARVATION_SHARE` goes to whatever has waited longest.
 
     Every operation is safe to repeat after a connection broke in the middle of it: an episode is added once,
     completes once, and a lease nobody knows of expires.
@@ -82,7 +87,8 @@ class TaskQueue:
             wait_seconds: how long to wait for the first task.
 
         Returns:
-            Highest priority first; none if there is none. A payload that is no task goes to the dead letters.
+            Highest priority first, then those that had waited longest; none if there is none. A payload that is no
+            task goes to the dead letters.
         """
         tasks = await self._lease(worker, count, lease_seconds)
         if tasks or wait_seconds <= 0:
@@ -207,6 +213,22 @@ class TaskQueue:
     async def requeue_dead(self, episodes: Sequence[str] | None = None) -> int:
         """Put dead letters back with their failures forgotten, the given ones or all; how many."""
         return sum([int(await self._run(call)) for call in self._calls.requeue_dead(episodes)])
+
+    async def move(self, episodes: Sequence[str], priority: float) -> dict[str, EntryState | None]:
+        """Give episodes another priority; one that is leased or dead takes it when it is queued again.
+
+        Returns:
+            Where each of them is; None for one that is in none of these states, and stays as it is.
+        """
+        states = [s.decode() for call in self._calls.move(episodes, priority) for s in await self._run(call)]
+        found = [cast(EntryState, s) if s in ENTRY_STATES else None for s in states]
+        return dict(zip(episodes, found, strict=True))
+
+    async def entries(self, state: EntryState, limit: int = 100) -> list[Entry]:
+        """Episodes in one state, for people to look at: the next to be leased first, or the first whose lease runs
+        out, or the longest dead.
+        """
+        return self._calls.entries(state, await self._run(self._calls.listing(state, limit)))
 
     async def results(self, after: str = "0", count: int = 1000, block_seconds: float = 0.0) -> list[Result]:
         """Entries of the results stream, oldest first.

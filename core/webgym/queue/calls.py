@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from webgym.errors import ProtocolError
 from webgym.keys import Keys
@@ -15,10 +15,14 @@ from webgym.protocol import PURPOSES, EpisodeSummary, EpisodeTask, Purpose
 from webgym.scripts import Argument, LuaScript, load_script
 
 __all__ = [
+    "ENTRY_STATES",
+    "STARVATION_SHARE",
     "Call",
     "Completion",
     "Counts",
     "DeadLetter",
+    "Entry",
+    "EntryState",
     "Failure",
     "FailureState",
     "Poisoned",
@@ -37,6 +41,9 @@ _BATCH = 500
 
 _RECLAIM = 1000
 _MAX_REASON = 2000
+
+STARVATION_SHARE = 20
+"""Of so many leases, one goes to the episode that has waited longest, whatever its priority."""
 
 
 class Call(NamedTuple):
@@ -92,6 +99,32 @@ class DeadLetter:
     """None where the task itself cannot be read."""
     reasons: tuple[Reason, ...]
     """Oldest first."""
+
+
+EntryState = Literal["queued", "leased", "dead"]
+ENTRY_STATES: tuple[EntryState, ...] = get_args(EntryState)
+"""Where an episode is that somebody still has to act, or nobody can."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One episode as it stands in the queue, for people."""
+
+    episode: str
+    state: EntryState
+    priority: float
+    attempt: int
+    """How often it was leased."""
+    worker: str
+    """Who holds it; empty unless it is leased."""
+    held_seconds: float
+    """Since when it is leased, or dead."""
+    left_seconds: float
+    """Until the lease runs out, if no sign of life comes."""
+    task: EpisodeTask | None
+    """None where the task itself cannot be read."""
+    reasons: tuple[Reason, ...]
+    """Why its attempts failed so far, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +190,7 @@ class QueueCalls:
             args: list[Argument] = []
             for task in batch:
                 payload = task.encode()
-                # repr is exact. Redis sorts upwards, and the highest priority comes first.
-                args += (task.episode, task.purpose, repr(-float(task.priority)), payload)
+                args += (task.episode, task.purpose, _score(task.priority), payload)
             yield self._call(_ADD, args)
 
     def lease(self, worker: str, count: int, lease_seconds: float) -> Call:
@@ -166,7 +198,9 @@ class QueueCalls:
         if count < 0 or not lease_seconds > 0:
             raise ValueError(f"cannot lease {count} tasks for {lease_seconds} s")
         milliseconds = math.ceil(lease_seconds * 1000)
-        return self._call(_LEASE, [worker, count, milliseconds, self.max_attempts, _RECLAIM])
+        return self._call(
+            _LEASE, [worker, count, milliseconds, self.max_attempts, _RECLAIM, STARVATION_SHARE]
+        )
 
     @staticmethod
     def leased(reply: Sequence[Any]) -> tuple[list[EpisodeTask], list[Poisoned]]:
@@ -230,6 +264,25 @@ class QueueCalls:
             return [self._call(_REQUEUE, [])]
         return [self._call(_REQUEUE, list(batch)) for batch in _batches(episodes)]
 
+    def move(self, episodes: Iterable[str], priority: float) -> Iterator[Call]:
+        """Replies: an :data:`EntryState` or ``unknown`` for each, as bytes."""
+        if not math.isfinite(priority):
+            raise ProtocolError(f"priority {priority} is not finite")
+        for batch in _batches(episodes):
+            yield self._call(_MOVE, [_score(priority), *batch])
+
+    def listing(self, state: EntryState, limit: int) -> Call:
+        """Reply for :meth:`entries`."""
+        if state not in ENTRY_STATES or limit < 0:
+            raise ValueError(f"cannot list {limit} episodes that are {state}")
+        return self._call(_LIST, [state, limit])
+
+    @staticmethod
+    def entries(state: EntryState, reply: Sequence[bytes]) -> list[Entry]:
+        """From the reply to :meth:`listing`."""
+        now, rows = float(reply[0]), [reply[i : i + 7] for i in range(1, len(reply), 7)]
+        return [_entry(state, now, row) for row in rows]
+
     def counts(self, tally: Mapping[bytes, bytes], purpose: Purpose | None) -> Counts:
         """From the tally hash: of one purpose, or of all."""
         sums = {"queued": 0, "leased": 0, "done": 0, "dead": 0}
@@ -268,15 +321,45 @@ def _result(id: str, fields: Mapping[bytes, bytes]) -> Result:
 
 
 def _dead_letter(episode: str, attempt: int, payload: bytes, reasons: bytes) -> DeadLetter:
-    try:
-        task = EpisodeTask.decode(payload, attempt)
-    except ProtocolError:
-        task = None
-    found = tuple(
-        Reason(int(r["attempt"]), r["worker"], r["reason"], r["fault"], float(r["time"]))
-        for r in json.loads(_text(reasons))
+    return DeadLetter(episode, attempt, _task(payload, attempt), _reasons(reasons))
+
+
+def _entry(state: EntryState, now: float, row: Sequence[bytes]) -> Entry:
+    """From one row of ``lua/queue_list.lua``; ``now`` is its server's clock, milliseconds."""
+    episode, order, attempts, holder, time, payload, reasons = row
+    since, _, worker = _text(holder).partition(" ")
+    attempt = _number(attempts)
+    held = {"queued": 0.0, "leased": now - float(since or now), "dead": now - float(time)}[state]
+    return Entry(
+        episode=_text(episode),
+        state=state,
+        priority=-float(_text(order).partition(" ")[0] or 0) + 0.0,
+        attempt=attempt,
+        worker=worker,
+        held_seconds=held / 1000,
+        left_seconds=(float(time) - now) / 1000 if state == "leased" else 0.0,
+        task=_task(payload, attempt),
+        reasons=_reasons(reasons),
     )
-    return DeadLetter(episode, attempt, task, found)
+
+
+def _task(payload: bytes, attempt: int) -> EpisodeTask | None:
+    try:
+        return EpisodeTask.decode(payload, attempt)
+    except ProtocolError:
+        return None
+
+
+def _reasons(text: bytes) -> tuple[Reason, ...]:
+    return tuple(
+        Reason(int(r["attempt"]), r["worker"], r["reason"], r["fault"], float(r["time"]))
+        for r in json.loads(_text(text))
+    )
+
+
+def _score(priority: float) -> str:
+    # repr is exact. Redis sorts upwards, and the highest priority comes first.
+    return repr(-float(priority))
 
 
 def _number(value: bytes) -> int:
@@ -293,18 +376,20 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
-def _script(name: str, *, allow_oom: bool) -> LuaScript:
-    return load_script("queue", f"queue_{name}", allow_oom=allow_oom)
+def _script(name: str) -> LuaScript:
+    # All of them run when memory is full: on balance they free it, or move episodes on so that others can. Adding takes
+    # some, but whoever deals episodes keeps a bounded number of them queued, and is the one who makes room.
+    return load_script("queue", f"queue_{name}", allow_oom=True)
 
 
-# Adding is the one operation that only takes memory: it waits while there is none. All others, on balance,
-# free it, or move episodes on so that others can.
-_ADD = _script("add", allow_oom=False)
-_LEASE = _script("lease", allow_oom=True)
-_HEARTBEAT = _script("heartbeat", allow_oom=True)
-_COMPLETE = _script("complete", allow_oom=True)
-_FAIL = _script("fail", allow_oom=True)
-_RELEASE = _script("release", allow_oom=True)
-_ABANDON = _script("abandon", allow_oom=True)
-_CANCEL = _script("cancel", allow_oom=True)
-_REQUEUE = _script("requeue", allow_oom=True)
+_ADD = _script("add")
+_LEASE = _script("lease")
+_HEARTBEAT = _script("heartbeat")
+_COMPLETE = _script("complete")
+_FAIL = _script("fail")
+_RELEASE = _script("release")
+_ABANDON = _script("abandon")
+_CANCEL = _script("cancel")
+_REQUEUE = _script("requeue")
+_MOVE = _script("move")
+_LIST = _script("list")

@@ -19,6 +19,7 @@ from webgym.run.link import RedisLink
 from webgym.run.live import View
 from webgym.run.plan import Limits, Outcome, Programs
 from webgym.run.supervisor import Supervisor
+from webgym.run.whereabouts import whereabouts_file
 from webgym.rundir import RunDirectory, remove_scratch
 from webgym.telemetry import TextFormatter
 
@@ -167,7 +168,8 @@ async def supervise(
         supervisor.interrupt()
     wishes.hear = supervisor.interrupt
     await link.begin()
-    return await supervisor.run()
+    with whereabouts_file(directory, spec.redis, link.url, uid):
+        return await supervisor.run()
 
 
 async def write_report(
