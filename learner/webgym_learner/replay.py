@@ -35,6 +35,8 @@ _COLUMNS: dict[str, type[np.generic]] = {
 }
 
 
+# Side by side like the fields of an observation, and for the same reason.
+_TRANSITION = np.dtype(list(_COLUMNS.items()), align=True)
 _ALIGNMENT = 8
 
 
@@ -82,7 +84,7 @@ class PrioritizedReplay:
         """Transitions overwritten so far."""
         layout, observation = _record_layout({name: self._stored(name) for name in schema.fields()})
         # 8 bytes of tree leaf and less than an eighth of that for the levels above it.
-        transition = sum(np.dtype(dtype).itemsize for dtype in _COLUMNS.values()) + 9
+        transition = _TRANSITION.itemsize + 9
         self.capacity = int(capacity_bytes // (observation + transition))
         """Transitions, and observations, that fit."""
         if self.capacity < 2:
@@ -94,7 +96,8 @@ class PrioritizedReplay:
         self._layout = layout
         self._records = np.empty((self.capacity, observation), np.uint8)
         self._fields = self._views(self._records)
-        self._columns = {name: np.empty(self.capacity, dtype) for name, dtype in _COLUMNS.items()}
+        self._transitions = np.empty(self.capacity, _TRANSITION)
+        self._columns: dict[str, NDArray[Any]] = {name: self._transitions[name] for name in _COLUMNS}
         self._tree = SumTree(self.capacity)
         self._tail = 0
         self._head = 0
@@ -113,8 +116,7 @@ class PrioritizedReplay:
     @property
     def nbytes(self) -> int:
         """Bytes taken once full."""
-        arrays = (self._records, *self._columns.values())
-        return sum(array.nbytes for array in arrays) + self._tree.nbytes
+        return self._records.nbytes + self._transitions.nbytes + self._tree.nbytes
 
     def add(
         self,
@@ -200,16 +202,16 @@ class PrioritizedReplay:
         """
         slots, weights = self._tree.sample(batch, rng)
         importance = (weights * (len(self) / self._tree.total)) ** -beta
-        columns = self._columns
-        obs, next_obs = self._observations(columns["obs"][slots], columns["next"][slots])
+        columns = self._transitions.take(slots)
+        obs, next_obs = self._observations(columns["obs"], columns["next"])
         # Slot s holds the number congruent to s that lies in [tail, head).
         generations = self._tail + (slots - self._tail) % self.capacity
         return ReplayBatch(
             obs=obs,
             next_obs=next_obs,
-            action=columns["action"][slots].astype(np.int64),
-            reward=columns["reward"][slots],
-            discount=columns["discount"][slots],
+            action=columns["action"].astype(np.int64),
+            reward=columns["reward"].copy(),
+            discount=columns["discount"].copy(),
             weight=(importance / importance.max()).astype(np.float32),
             slots=slots,
             generations=generations,

@@ -1,7 +1,7 @@
 """A sum-tree in NumPy: draws indices in proportion to their weights, whole batches at a time.
 
-Sixty-four children a node instead of two, and no further levels above some thousands of nodes, whose running sums are
-made anew for each batch: two levels for a million leaves, so a batch costs a dozen vectorised operations. A parent is
+Sixteen children a node instead of two, and no further levels above some thousands of nodes, whose running sums are made
+anew for each batch: three levels for a million leaves, so a batch costs some twenty vectorised operations. A parent is
 always computed anew from its children, never by adding a difference, so sums do not drift and duplicates in one update
 are harmless.
 """
@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["SumTree"]
 
-_FANOUT = 64
-_SHIFT = 6
-_TOP = 16_384
+_FANOUT = 16
+_SHIFT = 4
+_TOP = 4096
 """Most nodes of the top level: adding them up takes about as long as one level more would."""
 _MANY = 256
 """From so many nodes on, sorting them costs less than computing some of them twice."""

@@ -63,12 +63,15 @@ class ReplayBench:
 
         from webgym.schema import Schema
         from webgym_learner.dqn import DQN, DQNConfig
+        from webgym_learner.heap import keep_freed_memory
         from webgym_policy.network import PolicyNetwork
 
         for name in ("transitions", "batch", "runs", "updates"):
             if getattr(args, name) < 1:
                 raise UsageError(f"--{name} must be at least 1")
+        # As the learner does.
         torch.set_num_threads(1)
+        keep_freed_memory()
         torch.manual_seed(0)
         schema, rng = Schema(), np.random.default_rng(0)
         memory = filled_replay(schema, args.transitions)
