@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from webgym.broker import connect_async
+from webgym.broker import broker_errors, client_where, connect_async
 from webgym.connection import broker_config
-from webgym.errors import ExitCode, RunError, TaskError
+from webgym.errors import BrokerError, ExitCode, RunError, TaskError
 from webgym.experience import ExperienceWriter
 from webgym.keys import Keys
 from webgym.program import Drain, ProgramContext, run_program
@@ -234,9 +234,14 @@ class BrowserProcess:
         """Prolong leases, and tell the world how we are."""
         while True:
             held = [a.current.episode for a in self._actors if a.current]
-            if held:
-                await self._queue.heartbeat(self._name, held, LEASE_SECONDS)
-            await self._client.hset(self._members, self._name, json.dumps(self._figures()))
+            try:
+                if held:
+                    await self._queue.heartbeat(self._name, held, LEASE_SECONDS)
+                with broker_errors(client_where(self._client)):
+                    await self._client.hset(self._members, self._name, json.dumps(self._figures()))
+            except BrokerError as error:
+                # The actors find out for themselves whether it is gone for good; if it is not, the next one counts.
+                logger.warning("heartbeat not sent: %s", error)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
 
     def _figures(self) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class Worker:
 
     async def _beat(self) -> None:
         """Tell the world which processes were started again."""
-        from webgym.broker import connect_async
+        from webgym.broker import broker_errors, connect_async
         from webgym.connection import broker_config
         from webgym.errors import BrokerError
         from webgym.keys import Keys
@@ -199,13 +199,14 @@ class Worker:
                 "pids": {p.name: p.pid for p in self._processes},
             }
             try:
-                await client.hset(key, self._context.id, json.dumps(figures))
-                actors = await client.hmget(key, self._actor_names)
+                with broker_errors(config.where):
+                    await client.hset(key, self._context.id, json.dumps(figures))
+                    actors = await client.hmget(key, self._actor_names)
                 restarts = {f"restarts_{kind}": count for kind, count in self._restarts.items()}
                 numbers.set(
                     total_figures(actors) | restarts | {"browser_resident_bytes": memory_by_browser(actors)}
                 )
-            except (BrokerError, OSError) as error:
+            except BrokerError as error:
                 logger.debug("heartbeat not sent: %s", error)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
 
