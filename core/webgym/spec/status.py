@@ -51,8 +51,26 @@ class RunStatus(SpecModel):
     """When the operator first saw the run."""
     completion_time: _Time | None = None
     """When the run ended, well or badly."""
+    desired_replicas: Annotated[int, Field(ge=0, le=INT32_MAX), Whole] | None = None
+    """Worker pods that there should be: `workers.replicas`, or what autoscaling decided last."""
+    last_scale_time: _Time | None = None
+    """When autoscaling last changed its mind."""
+    active_seconds: _Count | None = None
+    """Seconds that the run was active before its latest suspension; `activeDeadlineSeconds` counts them."""
+    seed: _Count | None = None
+    """The seed that the run began with."""
+    algorithm: Annotated[str, Field(max_length=64)] | None = None
+    """The algorithm that the run began with."""
     restarts: Annotated[int, Field(ge=0, le=INT32_MAX), Whole] | None = None
     """Failures counted against `backoffLimit`."""
+    failures: Annotated[dict[str, _Count], Field(max_length=8)] = Field(default_factory=dict)
+    """The same by their class: site, browser, agent or infrastructure."""
+    last_failure: Annotated[str, Field(max_length=8192)] | None = None
+    """What failed last, and why."""
+    counted_pods: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=20_000)] = Field(
+        default_factory=list
+    )
+    """Identities of ended pods that are in these numbers already and still there."""
     steps: _Count | None = None
     """Environment steps taken."""
     steps_per_second: float | None = None

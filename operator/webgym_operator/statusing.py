@@ -1,0 +1,120 @@
+"""The status of a run: figures, conditions, and when a change of it is worth a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from webgym.spec import RunSpec
+from webgym_operator.conditions import Condition, condition_of
+from webgym_operator.observed import Figures, Life, Observed, PodView
+from webgym_operator.run import Object
+
+__all__ = [
+    "FIGURES",
+    "figures_of",
+    "progress_obstacle",
+    "ready_condition",
+    "sandbox_condition",
+    "worth_writing",
+]
+
+FIGURES = {
+    "steps": ("steps", int),
+    "stepsPerSecond": ("steps_per_second", float),
+    "episodes": ("episodes", int),
+    "updates": ("updates", int),
+    "staleness": ("staleness", float),
+    "timeLeftSeconds": ("time_left", int),
+}
+"""Keys of the status to the learner's numbers and their kinds; ``success`` and ``queued`` besides."""
+
+_RATE_LIMITED = frozenset({*FIGURES, "success", "queued"})
+
+
+def figures_of(status: Mapping[str, Any], figures: Figures | None) -> Object:
+    """The headline figures: the present ones, or, while nobody tells any, those of the last status."""
+    keys = (*FIGURES, "success", "queued")
+    found: Object = {key: status[key] for key in keys if status.get(key) is not None}
+    if figures is None:
+        return found
+    for key, (name, kind) in FIGURES.items():
+        value = figures.snapshot.number(name)
+        if value is not None and value >= 0:
+            found[key] = int(value) if kind is int else round(value, 3)
+    if figures.snapshot.success is not None:
+        found["success"] = round(figures.snapshot.success, 4)
+    if figures.queued is not None:
+        found["queued"] = figures.queued
+    return found
+
+
+def worth_writing(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, last_write: float, now: float, period: float
+) -> float | None:
+    """When to write a status: now for what people and programs wait on, later for mere figures.
+
+    Returns:
+        Seconds since the epoch, ``now`` or later; None where nothing changed.
+    """
+    changed = {
+        key
+        for key in before.keys() | after.keys()
+        if (before.get(key) or None) != (after.get(key) or None)
+        # 0 and absent differ for numbers that people read.
+        or (before.get(key) == 0) != (after.get(key) == 0)
+    }
+    if not changed:
+        return None
+    if changed - _RATE_LIMITED:
+        return now
+    return max(now, last_write + period)
+
+
+def ready_condition(
+    spec: RunSpec, observed: Observed, workers: list[PodView], *, wanted: int, now: float
+) -> Condition:
+    """Whether every part of an active run does its work, or which does not and why."""
+    if spec.redis.url is None and not observed.redis_ready:
+        why = _obstacles(observed.of("redis")) or "its pod is not ready"
+        return Condition("Ready", "False", "RedisNotReady", f"Redis: {why}")
+    if observed.figures is None and observed.figures_error:
+        return Condition("Ready", "False", "RedisUnreachable", observed.figures_error)
+    learners = [pod for pod in observed.of("learner") if pod.life(now) is Life.LIVE]
+    ready = sum(pod.ready for pod in learners)
+    if ready < spec.learner.replicas:
+        why = _obstacles(learners) or f"{ready} of {spec.learner.replicas} learners are ready"
+        return Condition("Ready", "False", "LearnerNotReady", why)
+    acting = sum(pod.ready for pod in workers)
+    if wanted and not acting:
+        why = _obstacles(workers) or f"none of {wanted} workers is ready"
+        return Condition("Ready", "False", "WorkersNotReady", why)
+    return Condition("Ready", "True", "Running", f"{acting} of {wanted} workers are ready")
+
+
+def progress_obstacle(pods: tuple[PodView, ...], now: float) -> tuple[str, str] | None:
+    """Reason and message of what keeps a live pod from starting."""
+    for pod in sorted(pods, key=lambda p: (p.role, p.slot)):
+        if pod.obstacle and pod.life(now) is Life.LIVE:
+            return pod.obstacle.partition(":")[0], f"{pod.program}: {pod.obstacle}"
+    return None
+
+
+def sandbox_condition(status: Mapping[str, Any], spec: RunSpec, workers: list[PodView]) -> Condition:
+    """Whether browsers run in Chromium's own sandbox, as far as it is known."""
+    mode = spec.browser.sandbox
+    if mode == "Disabled":
+        return Condition("BrowserSandbox", "False", "Disabled", "browser.sandbox is Disabled")
+    if mode == "Require":
+        if any(pod.ready for pod in workers):
+            return Condition(
+                "BrowserSandbox", "True", "Required", "browsers run, and none does without its sandbox"
+            )
+        before = condition_of(status, "BrowserSandbox")
+        if before.get("status") == "True":
+            return Condition("BrowserSandbox", "True", str(before["reason"]), str(before["message"]))
+    return Condition("BrowserSandbox", "Unknown", "NotReported", "no worker has told whether it has one")
+
+
+def _obstacles(pods: list[PodView]) -> str:
+    return "; ".join(f"{pod.name}: {pod.obstacle}" for pod in pods if pod.obstacle)[:500]
