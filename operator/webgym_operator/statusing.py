@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from webgym.spec import RunSpec
-from webgym_operator.conditions import Condition, condition_of
+from webgym_operator.conditions import Condition, condition_of, merge_conditions
 from webgym_operator.observed import Figures, Life, Observed, PodView
-from webgym_operator.run import Object
+from webgym_operator.run import Object, Run
 
 __all__ = [
     "FIGURES",
@@ -118,3 +118,29 @@ def sandbox_condition(status: Mapping[str, Any], spec: RunSpec, workers: list[Po
 
 def _obstacles(pods: list[PodView]) -> str:
     return "; ".join(f"{pod.name}: {pod.obstacle}" for pod in pods if pod.obstacle)[:500]
+
+
+def with_problem(
+    run: Run, type_: str, reason: str, message: str, now: float, status: Mapping[str, Any] | None = None
+) -> Object:
+    """A status in which one condition is False for a reason that no decision could foresee.
+
+    Args:
+        run: whose status was last seen.
+        type_: of the condition.
+        reason: one CamelCase word.
+        message: for people.
+        now: seconds since the epoch.
+        status: to begin with; None for the one last seen.
+    """
+    base = run.status if status is None else status
+    others = [
+        Condition(c["type"], c["status"], c["reason"], c["message"])
+        for c in base.get("conditions") or ()
+        if c["type"] != type_
+    ]
+    conditions = [*others, Condition(type_, "False", reason, message)]
+    return {
+        **base,
+        "conditions": merge_conditions(run.status, conditions, generation=run.generation, now=now),
+    }

@@ -1,0 +1,399 @@
+"""From news and time to reconciliations, and from their plans to writes.
+
+Every run has at most one reconciliation at a time. Whatever happens to a run only marks it as due; what is to be done
+follows from the state alone (:mod:`webgym_operator.reconcile`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from webgym.spec import KIND
+from webgym_operator.api import Api, ApiError
+from webgym_operator.cache import Cache, RunKey
+from webgym_operator.events import Recorder
+from webgym_operator.observed import Figures, Observed, sort_children
+from webgym_operator.plan import Action, Create, Delete, DeleteRun, Patch, Plan
+from webgym_operator.reconcile import World, reconcile
+from webgym_operator.redis_objects import Passwords
+from webgym_operator.run import Run
+from webgym_operator.settings import Settings
+from webgym_operator.statusing import with_problem, worth_writing
+
+__all__ = ["Controller", "Reader"]
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+"""Reconciliations of different runs at a time."""
+_TRIES = 5
+"""Of a reconciliation that fails by a fault of ours, before it is left alone until something changes."""
+_FIGURES_SECONDS = 5.0
+"""Between two looks at the figures of an active run."""
+
+
+class Reader(Protocol):
+    """Where figures come from."""
+
+    async def read(self, run: Run) -> tuple[Figures | None, str]:
+        """The figures, or None and why there are none."""
+
+    async def forget(self, key: RunKey) -> None:
+        """The run is gone."""
+
+
+@dataclass
+class _Memory:
+    """What is known of a run beside its objects; all of it can be lost."""
+
+    body: Mapping[str, Any]
+    parsed: Run
+    figures: Figures | None = None
+    figures_error: str = ""
+    figures_at: float = float("-inf")
+    passwords: Passwords | None = None
+    last_write: float = float("-inf")
+    failures: int = 0
+    """Reconciliations in a row that failed by a fault of ours."""
+    refusals: int = 0
+    settled: object = None
+    """The state at which nothing was left to do, and until when that holds."""
+    settled_until: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Controller:
+    """Looks after all runs that it is told of.
+
+    Args:
+        api: the cluster.
+        settings: of the installation.
+        reader: of figures.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        cache: Cache,
+        settings: Settings,
+        reader: Reader,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._settings = settings
+        self._reader = reader
+        self._clock = clock
+        self._runs: dict[RunKey, _Memory] = {}
+        self._due: dict[RunKey, float] = {}
+        self._heap: list[tuple[float, RunKey]] = []
+        self._news = asyncio.Event()
+        self._active: set[RunKey] = set()
+        self._recorder = Recorder(api, clock)
+        self.disruption_budgets = True
+        self.latencies: deque[float] = deque(maxlen=1000)
+        """Seconds that reconciliations began after they were due, of late."""
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return len(self._runs)
+
+    # --- news ------------------------------------------------------------------------------------------------------
+
+    def saw_run(self, body: Mapping[str, Any]) -> None:
+        """A run as it is now."""
+        metadata = body["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        memory = self._runs.get(key)
+        if memory is None or memory.parsed.uid != metadata["uid"]:
+            self._runs[key] = _Memory(body, Run.parse(body))
+        elif not self._take(memory, body):
+            return
+        self.mark(key)
+
+    def run_gone(self, body: Mapping[str, Any]) -> None:
+        """A run that is no more; what it owned goes without us."""
+        key = (body["metadata"]["namespace"], body["metadata"]["name"])
+        memory = self._runs.get(key)
+        if memory is not None and memory.parsed.uid == body["metadata"]["uid"]:
+            del self._runs[key]
+
+    def all_runs(
+        self, bodies: list[Mapping[str, Any]], namespace: str | None, known_before: set[RunKey]
+    ) -> None:
+        """A whole list of runs: forget those that it lacks although they were known when it was asked for."""
+        listed = {(b["metadata"]["namespace"], b["metadata"]["name"]) for b in bodies}
+        for key in known_before - listed:
+            if namespace in (None, key[0]):
+                self._runs.pop(key, None)
+        for body in bodies:
+            self.saw_run(body)
+
+    @property
+    def keys(self) -> set[RunKey]:
+        """The runs that are known."""
+        return set(self._runs)
+
+    def mark(self, key: RunKey, at: float | None = None) -> None:
+        """A run is due, now or at a time."""
+        when = self._clock() if at is None else at
+        if when < self._due.get(key, float("inf")):
+            self._due[key] = when
+            heapq.heappush(self._heap, (when, key))
+            self._news.set()
+
+    @staticmethod
+    def _take(memory: _Memory, body: Mapping[str, Any]) -> bool:
+        """Take over a newer state of a run; whether it was newer."""
+        before, now = memory.parsed.resource_version, str(body["metadata"].get("resourceVersion", ""))
+        if before.isdecimal() and now.isdecimal() and int(now) <= int(before):
+            return False
+        if body["metadata"].get("generation") != memory.body["metadata"].get("generation"):
+            memory.failures = memory.refusals = 0
+        memory.body, memory.parsed = body, Run.parse(body)
+        return True
+
+    # --- work ------------------------------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Reconcile what is due, for ever."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._news.clear()
+                now = self._clock()
+                while self._heap and self._heap[0][0] <= now and len(self._active) < _AT_ONCE:
+                    when, key = heapq.heappop(self._heap)
+                    if self._due.get(key) != when:
+                        continue  # it was marked for an earlier time since
+                    if key in self._active:
+                        continue  # looked at again when the present reconciliation ends
+                    del self._due[key]
+                    self._active.add(key)
+                    self.latencies.append(now - when)
+                    group.create_task(self._one(key))
+                wait = self._heap[0][0] - now if self._heap and len(self._active) < _AT_ONCE else 60.0
+                try:
+                    async with asyncio.timeout(max(0.001, wait)):
+                        await self._news.wait()
+                except TimeoutError:
+                    pass
+
+    async def _one(self, key: RunKey) -> None:
+        try:
+            await self.reconcile(key)
+        finally:
+            self._active.discard(key)
+            if key in self._due:
+                heapq.heappush(self._heap, (self._due[key], key))
+            self._news.set()
+
+    async def reconcile(self, key: RunKey) -> None:
+        """One reconciliation of one run; never raises."""
+        memory = self._runs.get(key)
+        if memory is None:
+            await self._reader.forget(key)
+            return
+        if memory.failures >= _TRIES:
+            return  # until the run changes
+        try:
+            async with memory.lock:
+                await self._reconcile(key, memory)
+            memory.failures = 0
+        except ApiError as error:
+            memory.refusals += 1
+            delay = min(60.0, 0.5 * 2.0**memory.refusals)
+            logger.warning("%s/%s: %s; again in %.1f s", *key, error, delay)
+            self.mark(key, self._clock() + delay)
+        except Exception as error:
+            await self._fault(key, memory, error)
+
+    async def _fault(self, key: RunKey, memory: _Memory, error: Exception) -> None:
+        memory.failures += 1
+        logger.exception("%s/%s: reconciliation %d failed", *key, memory.failures)
+        if memory.failures < _TRIES:
+            self.mark(key, self._clock() + 2.0**memory.failures)
+            return
+        message = (
+            f"a fault of the operator itself: {type(error).__name__}: {error}; "
+            f"it tried {memory.failures} times, and tries again when the run changes"
+        )
+        try:
+            status = with_problem(memory.parsed, "Ready", "InternalError", message, self._clock())
+            await self._write_status(key, memory, status)
+        except ApiError as again:
+            logger.warning("%s/%s: %s", *key, again)
+
+    async def _reconcile(self, key: RunKey, memory: _Memory) -> None:
+        await self._refresh_figures(memory)
+        now = self._clock()
+        children = self._cache.version(key)
+        state = (memory.parsed.resource_version, children, memory.figures, memory.figures_error)
+        if memory.settled == state and now < memory.settled_until:
+            self._wake(key, memory, memory.settled_until)
+            return
+        plan = self._decide(key, memory, now)
+        problem = await self._carry_out(key, memory, plan.actions)
+        status = plan.status
+        if problem is not None:
+            status = with_problem(memory.parsed, "Progressing", problem.reason, str(problem), now, status)
+            self.mark(key, now + min(60.0, 2.0 ** min(6, memory.refusals)))
+        else:
+            memory.refusals = 0
+        wake = plan.wake_at
+        if status is not None:
+            due = worth_writing(
+                memory.parsed.status,
+                status,
+                last_write=memory.last_write,
+                now=now,
+                period=self._settings.status_seconds,
+            )
+            if due is not None and due <= now:
+                await self._write_status(key, memory, status)
+                await self._recorder.record(memory.parsed, plan)
+                # What the status now says may allow the next step.
+                self.mark(key)
+                return
+            if due is not None:
+                wake = due if wake is None else min(due, wake)
+        await self._recorder.record(memory.parsed, plan)
+        until = float("inf") if wake is None else wake
+        if not plan.actions and problem is None:
+            memory.settled, memory.settled_until = state, until
+        self._wake(key, memory, until)
+
+    def _wake(self, key: RunKey, memory: _Memory, until: float) -> None:
+        if _is_active(memory.parsed):
+            until = min(until, self._clock() + _FIGURES_SECONDS)
+        if until != float("inf"):
+            self.mark(key, until)
+
+    def _decide(self, key: RunKey, memory: _Memory, now: float) -> Plan:
+        pods, objects, remains = sort_children(memory.parsed.uid, self._cache.children(key))
+        observed = Observed(pods, objects, remains, memory.figures, memory.figures_error)
+        world = World(self._settings, now, self._passwords(memory, objects), self.disruption_budgets)
+        return reconcile(memory.parsed, observed, world)
+
+    @staticmethod
+    def _passwords(memory: _Memory, objects: Mapping[tuple[str, str], Any]) -> Passwords:
+        """Those of the Secret; those that it held when it was last there; at last, new ones."""
+        secret = objects.get(("Secret", memory.parsed.redis_name))
+        found = None if secret is None else Passwords.parse(secret)
+        memory.passwords = found or memory.passwords or Passwords.generate()
+        return memory.passwords
+
+    async def _refresh_figures(self, memory: _Memory) -> None:
+        if not _is_active(memory.parsed):
+            return
+        now = self._clock()
+        if now - memory.figures_at < _FIGURES_SECONDS * 0.8:
+            return
+        memory.figures_at = now
+        memory.figures, memory.figures_error = await self._reader.read(memory.parsed)
+
+    # --- writes ----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, key: RunKey, memory: _Memory, actions: list[Action]) -> ApiError | None:
+        """Do what a plan says, in its order, up to the first refusal that trying again at once cannot mend.
+
+        Raises:
+            ApiError: the server cannot be reached, or is busy.
+        """
+        for action in actions:
+            try:
+                await self._do(key, memory, action)
+            except ApiError as error:
+                if not error.permanent:
+                    raise
+                if "being terminated" in str(error):
+                    return None  # the namespace goes, and everything with it
+                memory.refusals += 1
+                logger.warning("%s/%s: %s: %s", *key, action, error)
+                return ApiError(error.status, _refusal(error), str(error))
+        return None
+
+    async def _do(self, key: RunKey, memory: _Memory, action: Action) -> None:
+        namespace = key[0]
+        match action:
+            case Create(body):
+                kind, name = body["kind"], body["metadata"]["name"]
+                try:
+                    made = await self._api.create(body)
+                except ApiError as error:
+                    if error.status != 409:
+                        raise
+                    made = await self._api.get(kind, namespace, name)
+                self._cache.wrote({"kind": kind, **made})
+            case Patch(kind, name, body):
+                try:
+                    made = await self._api.patch(kind, namespace, name, body)
+                except ApiError as error:
+                    if error.status != 404:
+                        raise
+                    self._cache.gone(kind, namespace, name)
+                else:
+                    self._cache.wrote({"kind": kind, **made})
+            case Delete(kind, name, uid, grace):
+                await self._delete(namespace, kind, name, uid, grace)
+            case DeleteRun():
+                await self._delete(namespace, KIND, key[1], memory.parsed.uid, None)
+
+    async def _delete(self, namespace: str, kind: str, name: str, uid: str, grace: int | None) -> None:
+        try:
+            left = await self._api.delete(kind, namespace, name, uid=uid, grace_seconds=grace)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            # Gone, or another object has the name: either way the one that was meant is no more.
+            self._cache.gone(kind, namespace, name, uid)
+            return
+        if (left.get("metadata") or {}).get("deletionTimestamp"):
+            self._cache.wrote({"kind": kind, **left})
+        else:
+            self._cache.gone(kind, namespace, name, uid)
+
+    async def _write_status(self, key: RunKey, memory: _Memory, status: Mapping[str, Any]) -> None:
+        before = memory.parsed.status
+        patch = {k: v for k, v in status.items() if before.get(k) != v}
+        patch |= dict.fromkeys(before.keys() - status.keys())
+        if not patch:
+            return
+        for name in ("failures",):
+            if name in patch and isinstance(before.get(name), dict) and isinstance(patch[name], dict):
+                patch[name] = {**dict.fromkeys(before[name]), **patch[name]}
+        # With the version that it was decided on: another writer's status is not overwritten unseen.
+        body = {"metadata": {"resourceVersion": memory.parsed.resource_version}, "status": patch}
+        try:
+            made = await self._api.patch(KIND, *key, body, status=True)
+        except ApiError as error:
+            if error.status == 404:
+                return
+            if error.status != 409:
+                raise
+            made = await self._api.get(KIND, *key)
+        memory.last_write = self._clock()
+        if made["metadata"]["uid"] == memory.parsed.uid:
+            self._take(memory, made)
+
+
+def _is_active(run: Run) -> bool:
+    """Whether programs of a run may be there to tell anything."""
+    if run.manifest is None or run.deleting or run.status.get("completionTime"):
+        return False
+    return not run.spec.suspend
+
+
+def _refusal(error: ApiError) -> str:
+    if "exceeded quota" in str(error):
+        return "QuotaExceeded"
+    return {403: "Forbidden", 422: "Invalid"}.get(error.status, "Refused")
