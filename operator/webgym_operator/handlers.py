@@ -45,6 +45,8 @@ def operator_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
+    # One look at what the server has is enough, and no right to watch definitions and namespaces is asked for.
+    settings.scanning.disabled = True
     settings.watching.server_timeout = 290
     settings.watching.client_timeout = 330
     settings.networking.request_timeout = 30

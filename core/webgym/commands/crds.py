@@ -13,6 +13,8 @@ __all__ = ["CrdsCommand"]
 
 CRD_FILE = Path("crds/webgymruns.webgym.io.yaml")
 REFERENCE_FILE = Path("docs/reference/spec.md")
+CHART_FILES = {cel: Path(f"charts/webgym/files/crd{'' if cel else '-without-cel'}.yaml") for cel in (True, False)}
+"""What the chart installs: with the rules that span fields, and without them for servers older than 1.25."""
 
 
 class CrdsCommand:
@@ -55,7 +57,11 @@ class CrdsCommand:
             sys.stdout.write(render_crd(cel=not args.no_cel))
             return int(ExitCode.OK)
         current = True
-        for name, text in ((CRD_FILE, render_crd()), (REFERENCE_FILE, render_reference())):
+        for name, text in (
+            (CRD_FILE, render_crd()),
+            (REFERENCE_FILE, render_reference()),
+            *((file, render_crd(cel=cel)) for cel, file in CHART_FILES.items()),
+        ):
             path = args.root / name
             if _read(path) == text:
                 continue
@@ -68,7 +74,7 @@ class CrdsCommand:
         if args.check and not current:
             return int(ExitCode.FAILURE)
         if current:
-            print("the CustomResourceDefinition and the reference are current")
+            print("the CustomResourceDefinition, its copies in the chart and the reference are current")
         return int(ExitCode.OK)
 
 
