@@ -111,10 +111,11 @@ async def _serve(settings: Settings, drain: Drain) -> int:
                 task.cancel()
             await asyncio.gather(asked, *tasks, return_exceptions=True)
             await reader.close()
-        for task in done - {asked}:
-            if not task.cancelled() and task.exception() is not None:
-                logger.error("%s ended: %s", task.get_name(), task.exception())
-        return int(ExitCode.OK if drain.requested else ExitCode.FAILURE)
+        failed = [t for t in done - {asked} if not t.cancelled() and t.exception() is not None]
+        for task in failed:
+            logger.error("%s ended", task.get_name(), exc_info=task.exception())
+        # kopf takes over the handlers of SIGTERM and SIGINT, and returns when one comes.
+        return int(ExitCode.FAILURE if failed else ExitCode.OK)
 
 
 async def _first_look(resync: Resync, drain: Drain) -> None:

@@ -113,7 +113,9 @@ class Server:
         if rest and rest[0] == "namespaces":
             namespace, rest = rest[1], rest[2:]
         if not rest:
-            return web.json_response({"kind": "APIResourceList"})
+            return self._discovery(request.path)
+        if rest[0] not in PLURALS:
+            return failure(404, "NotFound", request.path)
         kind, name, sub = PLURALS[rest[0]], *([*rest[1:], "", ""])[:2]
         body = json.loads(await request.text() or "{}")
         watching = request.query.get("watch") == "true"
@@ -130,6 +132,32 @@ class Server:
         if key not in self.objects:
             return failure(404, "NotFound", f"{kind} {name} not found")
         return self._one(request.method, key, sub, body)
+
+    @staticmethod
+    def _discovery(path: str) -> web.Response:
+        """What the server has, as clients ask before anything else."""
+        if path == "/api":
+            return web.json_response({"versions": ["v1"]})
+        if path == "/apis":
+            versions = sorted({v for v, _ in _KINDS.values() if "/" in v})
+            groups = [
+                {"name": group, "versions": [{"version": version}], "preferredVersion": {"version": version}}
+                for group, _, version in (v.partition("/") for v in versions)
+            ]
+            return web.json_response({"groups": groups})
+        found = [
+            {
+                "name": plural + sub,
+                "kind": kind,
+                "namespaced": kind not in ("CustomResourceDefinition", "Namespace"),
+                "singularName": kind.lower(),
+                "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+            }
+            for kind, (version, plural) in [*_KINDS.items(), ("Namespace", ("v1", "namespaces"))]
+            if path.endswith(f"/{version}")
+            for sub in ("", "/status")
+        ]
+        return web.json_response({"resources": found})
 
     def _collection(
         self, request: web.Request, kind: str, namespace: str | None, body: Object
