@@ -12,6 +12,9 @@ BIN := $(VENV)/bin
 EXAMPLE := examples/miniwob-click-button.yaml
 ARGS :=
 PIP_ARGS :=
+# What builds an image: `$(IMAGE_BUILD) -f FILE -t TAG .`
+IMAGE_BUILD := docker build
+IMAGE_TAG := 0.1.0
 # The first Python that is new enough; asked for only when the environment has to be made.
 PYTHON = $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -22,10 +25,10 @@ PROTO := core/webgym/protocol/webgym.proto
 PROTO_TOOLS := grpcio-tools==1.73.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format proto crds bench clean
+.PHONY: help setup run test test-cluster lint format proto crds images bench clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/.packages $(VENV)/.system ## install what the other targets need, without running anything
 
@@ -35,6 +38,9 @@ run: setup ## train the example; ARGS are options of `webgym run`
 test: setup ## run the tests; ARGS are options of pytest
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-cluster: $(VENV)/.packages ## test against the cluster that KUBECONFIG names; skips without one
+	@$(BIN)/python -m pytest tests/cluster $(ARGS)
+
 lint: $(VENV)/.packages ## check style, types, layers and generated files
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -42,6 +48,7 @@ lint: $(VENV)/.packages ## check style, types, layers and generated files
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/check_proto.py
 	@$(BIN)/webgym crds --check
+	@$(BIN)/python tools/chart_readme.py --check
 
 format: $(VENV)/.packages ## mend what can be mended by itself
 	@$(BIN)/ruff check --fix-only .
@@ -53,6 +60,10 @@ proto: $(VENV)/.proto-tools ## generate the protobuf module anew
 
 crds: $(VENV)/.packages ## generate the CustomResourceDefinition and the spec's reference anew
 	@$(BIN)/webgym crds
+
+images: ## build the container images; IMAGE_BUILD, IMAGE_TAG and ARGS (such as --build-arg CUDA=1) say how
+	@for name in operator worker learner; do \
+		$(IMAGE_BUILD) -f images/$$name.Dockerfile -t webgym-$$name:$(IMAGE_TAG) $(ARGS) . || exit 1; done
 
 bench: setup ## measure: a table of tasks, resumable; ARGS are options of the script
 	@$(BIN)/python bench/tasks.py $(ARGS)

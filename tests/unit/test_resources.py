@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from operator_runs import SETTINGS, UID, VERSIONS, example, make_run, schema_errors
+from operator_runs import ROOT, SETTINGS, UID, VERSIONS, example, make_run, schema_errors
+from ruamel.yaml import YAML
 
 from webgym.errors import UsageError
 from webgym.manifest import parse_manifest
 from webgym.spec import Quantity
-from webgym_operator.podspec import manifest_of_pods, manifest_text
+from webgym_operator.podspec import USER, manifest_of_pods, manifest_text
 from webgym_operator.redis_objects import Passwords
 from webgym_operator.resources import CHILD_KINDS, config_map, pod_template, support_objects
 from webgym_operator.run import Object, Run
@@ -320,3 +322,28 @@ def test_wrong_settings_are_named(name: str, value: str) -> None:
     assert Settings.from_env(images)
     with pytest.raises(UsageError, match=name):
         Settings.from_env(images | {name: value})
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples" / "kubernetes").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_examples_for_clusters_are_valid(path: Path) -> None:
+    documents = list(YAML(typ="safe").load_all(path))
+    runs = [one for one in documents if one["kind"] == "WebGymRun"]
+    assert len(runs) == 1
+    metadata = runs[0]["metadata"] | {"namespace": "lab", "uid": UID}
+    run = Run.parse(runs[0] | {"metadata": metadata})
+    assert run.problem == ""
+    assert everything(run)
+    for other in documents:
+        if other["kind"] != "WebGymRun":
+            assert other["spec"]["scaleTargetRef"]["name"] == metadata["name"]
+            assert run.spec.workers.autoscaling.mode == "External"
+
+
+@pytest.mark.parametrize("name", ["operator", "worker", "learner"])
+def test_images_run_as_the_user_that_pods_name(name: str) -> None:
+    text = (ROOT / "images" / f"{name}.Dockerfile").read_text()
+    assert f"USER {USER}:{USER}" in text
+    assert f"useradd --uid {USER}" in text
+    assert 'ENTRYPOINT ["/usr/bin/tini", "--", "webgym"]' in text
