@@ -7,6 +7,7 @@ follows from the state alone (:mod:`webgym_operator.reconcile`).
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import heapq
 import logging
 import time
@@ -59,6 +60,8 @@ class _Memory:
     figures_error: str = ""
     figures_at: float = float("-inf")
     passwords: Passwords | None = None
+    certificate: tuple[str, bool] | None = None
+    """Name of the Secret of ``redis.tls``, and whether it holds a certificate for us too."""
     last_write: float = float("-inf")
     failures: int = 0
     """Reconciliations in a row that failed by a fault of ours."""
@@ -234,6 +237,7 @@ class Controller:
             logger.warning("%s/%s: %s", *key, again)
 
     async def _reconcile(self, key: RunKey, memory: _Memory) -> None:
+        await self._look_at_certificate(memory)
         await self._refresh_figures(memory)
         now = self._clock()
         children = self._cache.version(key)
@@ -291,6 +295,21 @@ class Controller:
         found = None if secret is None else Passwords.parse(secret)
         memory.passwords = found or memory.passwords or Passwords.generate()
         return memory.passwords
+
+    async def _look_at_certificate(self, memory: _Memory) -> None:
+        run = memory.parsed
+        tls = run.spec.redis.tls if run.manifest is not None else None
+        if tls is None or tls.secret_name is None:
+            return
+        if memory.certificate is None or memory.certificate[0] != tls.secret_name:
+            try:
+                secret = await self._api.get("Secret", run.namespace, tls.secret_name)
+            except ApiError as error:
+                if error.status not in (403, 404):
+                    raise
+                return  # its pods will say that it is missing
+            memory.certificate = (tls.secret_name, "tls.crt" in (secret.get("data") or {}))
+        memory.parsed = dataclasses.replace(run, client_certificate=memory.certificate[1])
 
     async def _refresh_figures(self, memory: _Memory) -> None:
         if not _is_active(memory.parsed):

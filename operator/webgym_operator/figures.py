@@ -44,6 +44,7 @@ class FiguresReader:
         self._api = api
         self._cache = cache
         self._clients: dict[RunKey, tuple[tuple[object, ...], redis.asyncio.Redis, str]] = {}
+        self._certificates: dict[RunKey, tempfile.TemporaryDirectory[str]] = {}
 
     async def read(self, run: Run) -> tuple[Figures | None, str]:
         """The run's figures; or None, and why there are none (empty while none can be expected)."""
@@ -69,6 +70,9 @@ class FiguresReader:
         if known is not None:
             with contextlib.suppress(Exception):
                 await known[1].aclose()
+        folder = self._certificates.pop(key, None)
+        if folder is not None:
+            folder.cleanup()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -129,7 +133,9 @@ class FiguresReader:
         if spec.tls is not None and spec.tls.secret_name is not None:
             secret = await self._api.get("Secret", run.namespace, spec.tls.secret_name)
             # The client of Redis takes certificates from files only.
-            folder = Path(tempfile.mkdtemp(prefix="webgym-tls-"))
+            made = tempfile.TemporaryDirectory(prefix="webgym-tls-")
+            self._certificates[run.namespace, run.name] = made
+            folder = Path(made.name)
             for name, key in (("ca_file", "ca.crt"), ("cert_file", "tls.crt"), ("key_file", "tls.key")):
                 if key in (secret.get("data") or {}):
                     path = folder / key

@@ -351,3 +351,14 @@ def test_events_name_a_few_pods_and_count_the_rest() -> None:
         "created w-0, w-1, w-2 and 2 more",
         "deleted x: 2 workers are wanted",
     ]
+
+
+async def test_a_certificate_of_ours_is_used_where_the_secret_has_one(server: Server) -> None:
+    redis = {"url": "rediss://redis.example.com", "tls": {"secretName": "certificates"}}
+    server.put(run_body({"redis": redis}), "ADDED")
+    secret = {"kind": "Secret", "metadata": {"name": "certificates", "namespace": "lab", "uid": "s"}}
+    server.put(secret | {"data": {"ca.crt": "", "tls.crt": "", "tls.key": ""}}, "ADDED")
+    async with operating(server):
+        await until(lambda: server.names("Pod"), server)
+    (config,) = server.of("ConfigMap")
+    assert "/etc/webgym-redis/tls.key" in config["data"]["run.yaml"]
