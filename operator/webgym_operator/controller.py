@@ -21,12 +21,13 @@ from webgym_operator.api import Api, ApiError
 from webgym_operator.cache import Cache, RunKey
 from webgym_operator.events import Recorder
 from webgym_operator.observed import Figures, Observed, sort_children
-from webgym_operator.plan import Action, Create, Delete, DeleteRun, Patch, Plan
+from webgym_operator.plan import Plan
 from webgym_operator.reconcile import World, reconcile
 from webgym_operator.redis_objects import Passwords
 from webgym_operator.run import Run
 from webgym_operator.settings import Settings
 from webgym_operator.statusing import with_problem, worth_writing
+from webgym_operator.writer import Writer
 
 __all__ = ["Controller", "Reader"]
 
@@ -36,8 +37,8 @@ _AT_ONCE = 8
 """Reconciliations of different runs at a time."""
 _TRIES = 5
 """Of a reconciliation that fails by a fault of ours, before it is left alone until something changes."""
-_FIGURES_SECONDS = 5.0
-"""Between two looks at the figures of an active run."""
+_FIGURES_SECONDS, _MOST_FIGURES_SECONDS = 5.0, 20.0
+"""Between two looks at the figures of an active run; longer by and by where they never change."""
 
 
 class Reader(Protocol):
@@ -59,6 +60,9 @@ class _Memory:
     figures: Figures | None = None
     figures_error: str = ""
     figures_at: float = float("-inf")
+    figures_every: float = _FIGURES_SECONDS
+    children: object = None
+    """Of the last reconciliation, by version."""
     passwords: Passwords | None = None
     certificate: tuple[str, bool] | None = None
     """Name of the Secret of ``redis.tls``, and whether it holds a certificate for us too."""
@@ -102,6 +106,7 @@ class Controller:
         self._news = asyncio.Event()
         self._active: set[RunKey] = set()
         self._recorder = Recorder(api, clock)
+        self._writer = Writer(api, cache)
         self.disruption_budgets = True
         self.latencies: deque[float] = deque(maxlen=1000)
         """Seconds that reconciliations began after they were due, of late."""
@@ -238,17 +243,21 @@ class Controller:
 
     async def _reconcile(self, key: RunKey, memory: _Memory) -> None:
         await self._look_at_certificate(memory)
+        children = self._cache.version(key)
+        if children != memory.children:
+            # A pod that ended may mean that the run is over, which its figures tell.
+            memory.children, memory.figures_every = children, _FIGURES_SECONDS
         await self._refresh_figures(memory)
         now = self._clock()
-        children = self._cache.version(key)
         state = (memory.parsed.resource_version, children, memory.figures, memory.figures_error)
         if memory.settled == state and now < memory.settled_until:
             self._wake(key, memory, memory.settled_until)
             return
         plan = self._decide(key, memory, now)
-        problem = await self._carry_out(key, memory, plan.actions)
+        problem = await self._writer.carry_out(memory.parsed, plan.actions)
         status = plan.status
         if problem is not None:
+            memory.refusals += 1
             status = with_problem(memory.parsed, "Progressing", problem.reason, str(problem), now, status)
             self.mark(key, now + min(60.0, 2.0 ** min(6, memory.refusals)))
         else:
@@ -278,7 +287,7 @@ class Controller:
 
     def _wake(self, key: RunKey, memory: _Memory, until: float) -> None:
         if _is_active(memory.parsed):
-            until = min(until, self._clock() + _FIGURES_SECONDS)
+            until = min(until, self._clock() + memory.figures_every)
         if until != float("inf"):
             self.mark(key, until)
 
@@ -315,71 +324,17 @@ class Controller:
         if not _is_active(memory.parsed):
             return
         now = self._clock()
-        if now - memory.figures_at < _FIGURES_SECONDS * 0.8:
+        if now - memory.figures_at < 0.8 * memory.figures_every:
             return
         memory.figures_at = now
+        before = (memory.figures, memory.figures_error)
         memory.figures, memory.figures_error = await self._reader.read(memory.parsed)
+        same = before == (memory.figures, memory.figures_error)
+        memory.figures_every = (
+            min(_MOST_FIGURES_SECONDS, memory.figures_every * 2) if same else _FIGURES_SECONDS
+        )
 
-    # --- writes ----------------------------------------------------------------------------------------------------
-
-    async def _carry_out(self, key: RunKey, memory: _Memory, actions: list[Action]) -> ApiError | None:
-        """Do what a plan says, in its order, up to the first refusal that trying again at once cannot mend.
-
-        Raises:
-            ApiError: the server cannot be reached, or is busy.
-        """
-        for action in actions:
-            try:
-                await self._do(key, memory, action)
-            except ApiError as error:
-                if not error.permanent:
-                    raise
-                if "being terminated" in str(error):
-                    return None  # the namespace goes, and everything with it
-                memory.refusals += 1
-                logger.warning("%s/%s: %s: %s", *key, action, error)
-                return ApiError(error.status, _refusal(error), str(error))
-        return None
-
-    async def _do(self, key: RunKey, memory: _Memory, action: Action) -> None:
-        namespace = key[0]
-        match action:
-            case Create(body):
-                kind, name = body["kind"], body["metadata"]["name"]
-                try:
-                    made = await self._api.create(body)
-                except ApiError as error:
-                    if error.status != 409:
-                        raise
-                    made = await self._api.get(kind, namespace, name)
-                self._cache.wrote({"kind": kind, **made})
-            case Patch(kind, name, body):
-                try:
-                    made = await self._api.patch(kind, namespace, name, body)
-                except ApiError as error:
-                    if error.status != 404:
-                        raise
-                    self._cache.gone(kind, namespace, name)
-                else:
-                    self._cache.wrote({"kind": kind, **made})
-            case Delete(kind, name, uid, grace):
-                await self._delete(namespace, kind, name, uid, grace)
-            case DeleteRun():
-                await self._delete(namespace, KIND, key[1], memory.parsed.uid, None)
-
-    async def _delete(self, namespace: str, kind: str, name: str, uid: str, grace: int | None) -> None:
-        try:
-            left = await self._api.delete(kind, namespace, name, uid=uid, grace_seconds=grace)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
-            # Gone, or another object has the name: either way the one that was meant is no more.
-            self._cache.gone(kind, namespace, name, uid)
-            return
-        if (left.get("metadata") or {}).get("deletionTimestamp"):
-            self._cache.wrote({"kind": kind, **left})
-        else:
-            self._cache.gone(kind, namespace, name, uid)
+    # --- status -----------------------------------------------------------------------------------------------------
 
     async def _write_status(self, key: RunKey, memory: _Memory, status: Mapping[str, Any]) -> None:
         before = memory.parsed.status
@@ -410,9 +365,3 @@ def _is_active(run: Run) -> bool:
     if run.manifest is None or run.deleting or run.status.get("completionTime"):
         return False
     return not run.spec.suspend
-
-
-def _refusal(error: ApiError) -> str:
-    if "exceeded quota" in str(error):
-        return "QuotaExceeded"
-    return {403: "Forbidden", 422: "Invalid"}.get(error.status, "Refused")

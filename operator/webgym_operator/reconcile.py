@@ -14,10 +14,10 @@ from webgym_operator.autoscale import Scale, decide
 from webgym_operator.conditions import Condition, condition_of, merge_conditions
 from webgym_operator.ledger import Ledger
 from webgym_operator.observed import Life, Observed, PodView
-from webgym_operator.plan import Create, Delete, DeleteRun, Note, Patch, Plan
+from webgym_operator.plan import Create, DeleteRun, Note, Plan
 from webgym_operator.pods import PodPlan, drain_all, plan_learners, plan_workers
 from webgym_operator.redis_objects import Passwords
-from webgym_operator.resources import APPLIED, config_map, pod_template, support_objects
+from webgym_operator.resources import config_map, pod_template, support_objects
 from webgym_operator.run import Object, Run, seconds_of, time_text
 from webgym_operator.settings import Settings
 from webgym_operator.statusing import (
@@ -26,6 +26,7 @@ from webgym_operator.statusing import (
     ready_condition,
     sandbox_condition,
 )
+from webgym_operator.upkeep import keep_up, remove_all_but
 from webgym_operator.verdict import Verdict, active_seconds, judge, recorded_verdict
 
 __all__ = ["MANAGER", "World", "reconcile", "with_status"]
@@ -143,7 +144,8 @@ class _Reconciliation:
             self._plan.actions += pods.actions
             going = any(p.life(now) in (Life.LIVE, Life.LEAVING) for p in self._programs)
             if not going:
-                self._remove_all_but_results()
+                kept = {run.claim_name, *(pod.config for pod in self._programs)}
+                self._plan.actions += remove_all_but(kept, self._observed.objects, "the run is over")
         self._write_status(
             [
                 Condition(
@@ -157,13 +159,6 @@ class _Reconciliation:
             completed=completed,
         )
 
-    def _remove_all_but_results(self) -> None:
-        read = {pod.config for pod in self._programs}
-        for (kind, name), made in sorted(self._observed.objects.items()):
-            kept = (kind == "PersistentVolumeClaim" and name == self._run.claim_name) or name in read
-            if not kept:
-                self._delete(kind, name, made, "the run is over")
-
     # --- suspended -------------------------------------------------------------------------------------------------
 
     def _suspend(self) -> None:
@@ -172,7 +167,7 @@ class _Reconciliation:
         plan = drain_all(self._programs, now, "the run is suspended", keep_ended=False)
         self._plan.actions += plan.actions
         going = any(p.life(now) in (Life.LIVE, Life.LEAVING) for p in self._programs)
-        self._ensure_support(workers=0, redis_replicas=1 if going else 0, create=False)
+        self._keep_up(workers=0, redis_replicas=1 if going else 0, create=False)
         redis = any(p.life(now) in (Life.LIVE, Life.LEAVING) for p in self._observed.of("redis"))
         released = not going and not redis
         message = "all pods are released" if released else "pods are being released"
@@ -215,7 +210,7 @@ class _Reconciliation:
         scale = self._scale()
         phase = "start" if observed.figures is None else observed.figures.snapshot.phase
         wanted = 0 if phase == "done" else scale.workers
-        self._ensure_support(workers=wanted, redis_replicas=1, create=True)
+        self._keep_up(workers=wanted, redis_replicas=1, create=True)
 
         config = config_map(run, scale.workers)
         secret = world.passwords.fingerprint if own_redis else ""
@@ -246,9 +241,9 @@ class _Reconciliation:
                 may_create=may_create,
             )
         )
-        self._ensure_config(
-            config, needed=any(isinstance(a, Create) for a in (*workers.actions, *learners.actions))
-        )
+        needed = any(isinstance(a, Create) for a in (*workers.actions, *learners.actions))
+        if needed and ("ConfigMap", config["metadata"]["name"]) not in observed.objects:
+            self._plan.actions.append(Create(config))
         for pods in (learners, workers):
             self._plan.actions += pods.actions
             self._plan.wake(pods.wake_at)
@@ -308,42 +303,18 @@ class _Reconciliation:
             scale=scale,
         )
 
-    # --- objects ---------------------------------------------------------------------------------------------------
-
-    def _ensure_support(self, *, workers: int, redis_replicas: int, create: bool) -> None:
-        """Make what is missing, mend what differs, remove what the spec no longer asks for."""
-        run, world, seen = self._run, self._world, self._observed.objects
+    def _keep_up(self, *, workers: int, redis_replicas: int, create: bool) -> None:
+        world = self._world
         wanted = support_objects(
-            run,
+            self._run,
             world.settings,
-            world.passwords if run.spec.redis.url is None else None,
+            world.passwords if self._run.spec.redis.url is None else None,
             workers=workers,
             redis_replicas=redis_replicas,
             disruption_budgets=world.disruption_budgets,
         )
-        keys = set()
-        for one in wanted:
-            key = (one["kind"], one["metadata"]["name"])
-            keys.add(key)
-            if key not in seen:
-                if create:
-                    self._plan.actions.append(Create(one))
-            elif _applied(seen[key]) != _applied(one):
-                self._plan.actions.append(Patch(*key, _patch_of(one)))
-        in_use = {pod.config for pod in self._programs}
-        for (kind, name), made in sorted(seen.items()):
-            stale = kind == "ConfigMap" and name not in in_use and not _is_young(made, self._now)
-            unwanted = kind not in ("ConfigMap", "PersistentVolumeClaim") and (kind, name) not in keys
-            if stale or unwanted:
-                self._delete(kind, name, made, "no longer asked for")
-
-    def _ensure_config(self, config: Object, *, needed: bool) -> None:
-        if needed and ("ConfigMap", config["metadata"]["name"]) not in self._observed.objects:
-            self._plan.actions.append(Create(config))
-
-    def _delete(self, kind: str, name: str, made: Object, why: str) -> None:
-        if not made["metadata"].get("deletionTimestamp"):
-            self._plan.actions.append(Delete(kind, name, made["metadata"].get("uid", ""), None, why))
+        seen = self._observed.objects
+        self._plan.actions += keep_up(wanted, seen, self._programs, now=self._now, create=create)
 
     # --- status ----------------------------------------------------------------------------------------------------
 
@@ -398,33 +369,6 @@ class _Reconciliation:
         if now_suspended and was != "True":
             return int(active_seconds(self._run.status, self._now))
         return before
-
-
-def _applied(made: Object) -> str | None:
-    annotations = made["metadata"].get("annotations") or {}
-    value = annotations.get(APPLIED)
-    return value if isinstance(value, str) else None
-
-
-def _patch_of(made: Object) -> Object:
-    """What of an object can be merged into one that exists: all but its identity, and what no server lets change."""
-    patch = {key: value for key, value in made.items() if key not in ("apiVersion", "kind")}
-    patch["metadata"] = {
-        key: value
-        for key, value in made["metadata"].items()
-        if key in ("labels", "annotations", "ownerReferences")
-    }
-    if made["kind"] == "PersistentVolumeClaim":
-        patch["spec"] = {"resources": made["spec"]["resources"]}
-    elif made["kind"] == "StatefulSet":
-        patch["spec"] = {key: made["spec"][key] for key in ("replicas", "template")}
-    return patch
-
-
-def _is_young(made: Object, now: float) -> bool:
-    """A manifest may be there a moment before the pods that read it."""
-    created = seconds_of(made["metadata"].get("creationTimestamp"))
-    return created is None or now - created < 60
 
 
 def with_status(run: Run, plan: Plan) -> Run:

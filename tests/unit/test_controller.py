@@ -116,7 +116,7 @@ async def test_a_run_comes_up_and_then_nothing_is_written(server: Server) -> Non
         await until(ready(server), server)
         await asyncio.sleep(0.5)
         before = server.writes
-        await asyncio.sleep(2.0)  # several resyncs
+        await asyncio.sleep(1.1)  # two resyncs
         assert server.writes == before
         assert len(server.names("Pod")) == 4
         assert RunStatus.model_validate(run_of(server)["status"], by_alias=True).ready_replicas == 3
@@ -282,9 +282,9 @@ async def test_many_idle_runs_cost_no_write_and_a_change_among_them_is_acted_on_
         server.put(body | {"metadata": body["metadata"] | {"uid": f"run-{i}"}}, "ADDED")
     async with operating(server):
         await until(lambda: all(run_of(server, f"idle-{i}").get("status") for i in range(40)), server)
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(0.6)
         before = server.writes
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.0)
         assert server.writes == before
         one = run_of(server, "idle-7")
         metadata = one["metadata"] | {"generation": 2}
