@@ -13,7 +13,9 @@ __all__ = ["CrdsCommand"]
 
 CRD_FILE = Path("crds/webgymruns.webgym.io.yaml")
 REFERENCE_FILE = Path("docs/reference/spec.md")
-CHART_FILES = {cel: Path(f"charts/webgym/files/crd{'' if cel else '-without-cel'}.yaml") for cel in (True, False)}
+CHART_FILES = {
+    cel: Path(f"charts/webgym/files/crd{'' if cel else '-without-cel'}.yaml") for cel in (True, False)
+}
 """What the chart installs: with the rules that span fields, and without them for servers older than 1.25."""
 
 
