@@ -56,6 +56,8 @@ class PlayedPage:
         self.probe: Json = None
         self.dealt: Json = None
         self.threw: Json = None
+        self.over = False
+        self.asked: list[str] = []
         self.settled = True
         self.session = self
         self.subframes = SimpleNamespace(scrolling={})
@@ -83,7 +85,11 @@ class PlayedPage:
         return self.dealt
 
     async def evaluate_settled(self, expression: str, budget: float) -> Read:
-        return Read({"probe": self.probe, "threw": self.threw, "page": self.shown}, self.settled)
+        self.asked.append(expression)
+        over = self.over and "(over!) ? null :" in expression
+        url = self.shown.get("url") if isinstance(self.shown, dict) else None
+        page = None if over else self.shown
+        return Read({"probe": self.probe, "threw": self.threw, "url": url, "page": page}, self.settled)
 
     async def click(self, x: float, y: float, count: int) -> None:
         self.log.append(("click", x, y, count))
@@ -330,3 +336,45 @@ def test_scripts_for_each_document() -> None:
     assert "__webgym_observer" in plain[0]
     own = type("Own", (Shop,), {"init_script": lambda self: "window.score = 0"})()
     assert init_scripts(own) == [*plain, "window.score = 0"]
+
+
+class ShortShop(Shop):
+    over = "over!"
+
+
+async def test_who_only_learns_does_not_look_at_the_page_once_it_is_over() -> None:
+    page = PlayedPage()
+    episode = Episode(cast(Page, page), ShortShop(), SCHEMA, read_end=False)
+    before = await episode.reset(1)
+    page.over, page.probe = True, 1.0
+    page.shown = page_of(url="http://shop.example/thanks")
+    step = await episode.step(CLICK)
+    assert (step.terminated, step.success, step.reward) == (True, True, 1.0)
+    assert step.view is before
+    # Where the page went is known all the same: the next episode loads its start page anew.
+    page.log.clear()
+    page.over, page.probe = False, None
+    await episode.reset(2)
+    assert "http://shop.example/" in page.log
+
+
+async def test_an_end_that_the_judge_does_not_see_is_looked_at_after_all() -> None:
+    page = PlayedPage()
+    episode = Episode(cast(Page, page), ShortShop(), SCHEMA, read_end=False)
+    before = await episode.reset(1)
+    page.over = True
+    asked = len(page.asked)
+    step = await episode.step(CLICK)
+    assert len(page.asked) == asked + 2
+    assert not step.terminated
+    assert step.view is not before
+
+
+async def test_an_environment_always_looks_at_the_end() -> None:
+    page = PlayedPage()
+    episode = Episode(cast(Page, page), ShortShop(), SCHEMA)
+    before = await episode.reset(1)
+    page.over, page.probe = True, 1.0
+    step = await episode.step(CLICK)
+    assert step.terminated
+    assert step.view is not before

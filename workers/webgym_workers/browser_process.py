@@ -124,7 +124,7 @@ class BrowserProcess:
                 self._inference,
                 self._queue,
                 self._experience,
-                Seat(self._pool, i, schema, settle_budget, self._ring),
+                Seat(self._pool, i, schema, settle_budget, self._ring, read_end=False),
                 FilmRecorder(self._client, keys),
             )
             for i in range(seating.count)

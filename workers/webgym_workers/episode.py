@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from webgym.errors import ProtocolError, TaskError
 from webgym.printable import one_line
@@ -59,6 +59,8 @@ class Episode:
         settle_budget: seconds that the page may take to come to rest after an action.
         navigation_timeout: seconds that the start page may take to load.
         frames: where frames come from; needed when the schema has them. They stay good for as long as they are held.
+        read_end: whether the page is observed once more when the task says that the episode is over. Who only learns
+            from it does not look at what follows a termination; its last view is then the one before.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Episode:
         frames: FrameSource | None = None,
         settle_budget: float = 1.0,
         navigation_timeout: float = 15.0,
+        read_end: bool = True,
     ) -> None:
         self.page = page
         self.task = task
@@ -81,8 +84,10 @@ class Episode:
         self._read = (
             f"(() => {{ let probe = null, threw; try {{ probe = ({task.probe}); }}"
             " catch (e) { threw = 'an exception'; try { threw = `${e}`.slice(0, 300); } catch {} }"
-            f" return {{probe, threw, page: {observe_expression(task.exclude)}"
+            " return {probe, threw, url: location.href, page: "
         )
+        self._observer = observe_expression(task.exclude)
+        self._over = "false" if read_end or not task.over else f"({task.over})"
         self._loaded: str | None = None
         self._memory = EpisodeMemory(task.max_steps)
         self._instruction = Instruction("")
@@ -150,7 +155,8 @@ class Episode:
             invalid = "the action mask forbids it"
         node_id = None if action.kind in GLOBAL_KINDS or invalid else view.nodes[action.node].id
         memory.note(action.kind, node_id, invalid=invalid is not None)
-        self._view, outcome = await self._observe(went_back=action.kind is ActionKind.BACK and not invalid)
+        went_back = action.kind is ActionKind.BACK and not invalid
+        self._view, outcome = await self._observe(went_back=went_back, over=self._over)
         terminated = outcome.done
         truncated = not terminated and memory.step >= memory.limit
         return Step(
@@ -163,23 +169,46 @@ class Episode:
             not memory.unsettled,
         )
 
-    async def _observe(self, *, went_back: bool = False) -> tuple[View, Outcome]:
+    async def _observe(self, *, went_back: bool = False, over: str = "false") -> tuple[View, Outcome]:
         # The frame is marked in the same breath as the page is read, so it shows what was read.
         mark = self.frames.mark() if self.frames else "null"
+        expression = f"{self._read}{over} ? null : {self._observer}, mark: {mark}}}; }})()"
         try:
-            read = await read_page(self.page, f"{self._read}, mark: {mark}}}; }})()", self._budget)
+            read = await read_page(self.page, expression, self._budget)
         except JavaScriptError as error:
             if str(error).startswith("SyntaxError"):
                 await self._check_probe()
             raise
         answer = read.value if isinstance(read.value, dict) else {}
+        outcome = self._judge(answer)
+        skipped = over != "false" and answer.get("page") is None
+        if skipped and not outcome.done:
+            # The task's two ways of saying so differ; the judge's word counts, and the page is needed after all.
+            return await self._observe(went_back=went_back)
+        memory = self._memory
+        memory.unsettled = not read.settled
+        if skipped:
+            self._note_place(str(answer.get("url")), went_back)
+            return self.view, outcome
         try:
             snapshot = PageSnapshot.parse(answer.get("page"))
         except ProtocolError as error:
             # A page that meddles with our script costs its episode, not the process that holds other browsers, too.
             raise JavaScriptError(str(error)) from error
+        self._note_place(snapshot.url, went_back)
+        view = build_view(snapshot, self._instruction, memory, self._schema)
+        if self.frames is not None:
+            view.observation["frame"] = await self.frames.take(answer.get("mark"))
+        return view, outcome
+
+    def _judge(self, answer: dict[str, Any]) -> Outcome:
+        """What the task makes of its probe.
+
+        Raises:
+            TaskError: its own code raised; with what the probe threw, if it did.
+        """
         try:
-            outcome = self._ask("judge", self.task.judge, answer.get("probe"), Outcome)
+            return self._ask("judge", self.task.judge, answer.get("probe"), Outcome)
         except TaskError as error:
             threw = answer.get("threw")
             if not isinstance(threw, str):
@@ -188,9 +217,11 @@ class Episode:
             raise TaskError(
                 f"{type(self.task).__name__}.probe threw {said} in the page, and {error}"
             ) from error
+
+    def _note_place(self, address: str, went_back: bool) -> None:
+        """Count how far the episode is from its start page."""
         memory = self._memory
-        memory.unsettled = not read.settled
-        url = snapshot.url.partition("#")[0]
+        url = address.partition("#")[0]
         depth = self.page.depth
         if depth < len(self._openers):
             # A popup was closed or left: what opened it has the history that it had.
@@ -202,10 +233,6 @@ class Episode:
         elif self._url and url != self._url:
             memory.navigations += -1 if went_back and memory.navigations else 1
         self._url = url
-        view = build_view(snapshot, self._instruction, memory, self._schema)
-        if self.frames is not None:
-            view.observation["frame"] = await self.frames.take(answer.get("mark"))
-        return view, outcome
 
     async def _check_probe(self) -> None:
         """See that the probe compiles; it is not run, so no page has a say in it.

@@ -29,6 +29,7 @@ class Seat:
         schema: of the observations.
         settle_budget: seconds that a page may take to come to rest after an action.
         ring: where frames are made when the schema has them; None for memory of this seat's own.
+        read_end: as for :class:`~webgym_workers.episode.Episode`.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class Seat:
         schema: Schema,
         settle_budget: float = 1.0,
         ring: FrameRing | None = None,
+        *,
+        read_end: bool = True,
     ) -> None:
         self._pool = pool
         self._index = index
@@ -46,6 +49,7 @@ class Seat:
         if ring is None and schema.frame is not None:
             ring = FrameRing(schema.frame, CELLS_PER_BROWSER)
         self._ring = ring
+        self._read_end = read_end
         self._key = ""
         self._episode: Episode | None = None
 
@@ -83,6 +87,7 @@ class Seat:
             frames=frames,
             settle_budget=self._settle_budget,
             navigation_timeout=browser.options.navigation_timeout,
+            read_end=self._read_end,
         )
 
 

@@ -83,6 +83,7 @@ class MiniWobTask(Task):
     viewport: ClassVar[tuple[int, int]] = (320, 320)
     exclude: ClassVar[str] = "#query, #reward-display, #click-canvas, #sync-task-cover"
     probe: ClassVar[str] = _PROBE
+    over: ClassVar[str] = "probe && probe.done"
 
     def __init__(self, page: str) -> None:
         self._page = _pages() / f"{page}.html"

@@ -68,6 +68,9 @@ class Task(ABC):
     """JavaScript expression, evaluated after each step in the same round trip; its JSON goes to :meth:`judge`, or None
     where it throws (the agent has left for a page that knows nothing of it); what it threw is told where :meth:`judge`
     cannot do with None."""
+    over: ClassVar[str] = ""
+    """JavaScript expression over ``probe`` that is true when :meth:`judge` will call the episode done; actors then save
+    themselves a last look at the page. It must not throw. Left empty, they always look."""
     resets_in_page: bool = False
     """Whether :meth:`setup` deals an episode also on a page that was played on. Otherwise the page is loaded anew for
     each episode, its cookies and storage cleared."""
