@@ -9,6 +9,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 EXAMPLE := examples/miniwob-click-button.yaml
 ARGS :=
 PIP_ARGS :=
@@ -35,8 +36,8 @@ setup: $(VENV)/.packages $(VENV)/.system ## install what the other targets need,
 run: setup ## train the example; ARGS are options of `webgym run`
 	@$(BIN)/webgym run $(EXAMPLE) $(ARGS)
 
-test: setup ## run the tests; ARGS are options of pytest
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup ## run the tests; ARGS are options of pytest, JOBS the processes that run them
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-cluster: $(VENV)/.packages ## test against the cluster that KUBECONFIG names; skips without one
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)
