@@ -17,7 +17,8 @@ from PIL import Image
 from webgym_workers.browser.faults import DisplayGone
 from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.page import Page
-from webgym_workers.browser.pool import Browser, BrowserPool
+from webgym_workers.browser.pool import BrowserPool
+from webgym_workers.browser.slot import Browser
 from webgym_workers.frames import screen
 from webgym_workers.frames.calibration import PageArea
 from webgym_workers.frames.display import Display

@@ -14,10 +14,11 @@ import psutil
 import pytest
 
 from webgym.errors import BrowserError
-from webgym_workers.browser import pool as pool_module
+from webgym_workers.browser import slot as slot_module
 from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.browser.faults import BrowserFault, BrowserGone, CDPTimeout
-from webgym_workers.browser.pool import BrowserPool, BrowserState, age_limit_of
+from webgym_workers.browser.pool import BrowserPool
+from webgym_workers.browser.slot import BrowserState, age_limit_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -71,8 +72,8 @@ async def test_one_killed_browser_is_replaced_while_the_other_goes_on(chromium: 
 async def test_a_hung_page_is_dropped_and_a_hung_browser_replaced(
     chromium: Path, pages: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "HEALTH_SECONDS", 0.1)
-    monkeypatch.setattr(pool_module, "HANG_SECONDS", 1.0)
+    monkeypatch.setattr(slot_module, "HEALTH_SECONDS", 0.1)
+    monkeypatch.setattr(slot_module, "HANG_SECONDS", 1.0)
     async with BrowserPool(OPTIONS, 1) as pool:
         await pool.ready()
         pid = pool[0].process.pid
@@ -97,8 +98,8 @@ async def test_a_hung_page_is_dropped_and_a_hung_browser_replaced(
 async def test_too_large_or_too_old_a_browser_is_replaced_when_its_borrower_is_done(
     chromium: Path, monkeypatch: pytest.MonkeyPatch, reason: str, limits: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(pool_module, "HEALTH_SECONDS", 0.05)
-    monkeypatch.setattr(pool_module, "MEMORY_EXCESS", 1e9)
+    monkeypatch.setattr(slot_module, "HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr(slot_module, "MEMORY_EXCESS", 1e9)
     async with BrowserPool(OPTIONS, 1, **limits) as pool:
         async with pool.browser(0) as browser:
             pid = browser.process.pid
@@ -113,7 +114,7 @@ async def test_too_large_or_too_old_a_browser_is_replaced_when_its_borrower_is_d
 async def test_a_browser_far_over_its_memory_limit_is_replaced_at_once(
     chromium: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr(slot_module, "HEALTH_SECONDS", 0.05)
     async with BrowserPool(OPTIONS, 1, memory_limit=1 << 20) as pool, pool.browser(0):
         async with asyncio.timeout(10):
             while not pool.restarts["memory"]:

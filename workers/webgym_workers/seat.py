@@ -10,7 +10,8 @@ from typing import Any
 from webgym.schema import Schema
 from webgym.spec import Browser as BrowserSpec
 from webgym_workers.browser.options import BrowserOptions, DisplayMode
-from webgym_workers.browser.pool import Browser, BrowserPool
+from webgym_workers.browser.pool import BrowserPool
+from webgym_workers.browser.slot import Browser
 from webgym_workers.episode import Episode, init_scripts
 from webgym_workers.frames.ring import CELLS_PER_BROWSER, FrameRing
 from webgym_workers.frames.source import open_frames

@@ -120,6 +120,7 @@ class Supervisor:
             strays = kill_descendants(spare=before | frozenset(self._link.pids))
             if strays:
                 logger.warning("killed what programs left behind: %s", ", ".join(strays))
+            adopt_orphans(False)
         outcome = self._outcome
         outcome.seconds = time.monotonic() - started
         outcome.restarts = self._restarts()

@@ -15,10 +15,13 @@ __all__ = ["adopt_orphans", "kill_descendant", "kill_descendants", "reap_orphans
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def adopt_orphans() -> bool:
+def adopt_orphans(adopt: bool = True) -> bool:
     """Make orphaned descendants children of this process (Linux), so that they can be ended and reaped here.
 
     Without it they would go to process 1, which in many containers reaps nobody.
+
+    Args:
+        adopt: False for no more: whoever adopts has to reap.
 
     Returns:
         Whether the system could do it.
@@ -26,7 +29,7 @@ def adopt_orphans() -> bool:
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0) == 0)
 
 
 def reap_orphans(before: Collection[int], own: Collection[int]) -> None:

@@ -12,7 +12,7 @@ It knows nothing of reinforcement learning and can be used on its own::
 and ``starter`` (the operating system's side), ``transport``, ``pipe`` and ``websocket`` (how messages travel),
 ``command``, ``session`` and ``cdp`` (the protocol), ``journal`` and ``reconnect`` (a connection that comes back),
 ``chromium`` and ``remote`` (one browser, ours or elsewhere), ``page`` with ``tab``, ``popups``, ``settle``,
-``activity``, ``navigation`` and ``interruptions``, ``pool`` (browsers that are always there), ``faults``.
+``activity``, ``navigation`` and ``interruptions``, ``pool`` and ``slot`` (browsers that are always there), ``faults``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from webgym_workers.browser import faults
     from webgym_workers.browser.options import BrowserOptions
     from webgym_workers.browser.page import Page
-    from webgym_workers.browser.pool import Browser, BrowserPool
+    from webgym_workers.browser.pool import BrowserPool
+    from webgym_workers.browser.slot import Browser
     from webgym_workers.observer.element import Element
     from webgym_workers.observer.observed_page import Look, ObservedPage
     from webgym_workers.observer.snapshot import Node, NodeFlag, PageSnapshot
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Browser": "webgym_workers.browser.pool",
+    "Browser": "webgym_workers.browser.slot",
     "BrowserOptions": "webgym_workers.browser.options",
     "BrowserPool": "webgym_workers.browser.pool",
     "Element": "webgym_workers.observer.element",

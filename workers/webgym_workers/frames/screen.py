@@ -44,6 +44,8 @@ FENCE_SECONDS = 0.5
 """How long the mark may take to show up; 0.015 s is usual. A page that covers it, or is busy with a long script after
 it was read, is taken as it is then; each miss in a row halves the patience for the next."""
 LEAST_FENCE_SECONDS = 0.05
+BLACK_SECONDS = 2.0
+"""How long a page may be all black beyond that; on a busy machine the first picture of a page takes its time."""
 QUIET_SECONDS = 0.034
 """Two frames: a page without a mark counts as drawn once nothing was drawn for so long."""
 TRIES = 3
@@ -155,8 +157,7 @@ class ScreenFrames:
             return True
         self.counters.misses += 1
         self._patience = max(LEAST_FENCE_SECONDS, self._patience / 2)
-        if self.black():
-            raise DisplayGone("the page is black on its display")
+        await self._colour()
         log.debug("the page's mark did not show up on its display")
         return False
 
@@ -197,6 +198,21 @@ class ScreenFrames:
         page = self.display.framebuffer.pixels[area.y : area.y + area.height, area.x : area.x + area.width]
         # The fourth byte is no colour.
         return not any(page[..., channel].any() for channel in self.display.framebuffer.layout.channels)
+
+    async def _colour(self) -> None:
+        """Wait a while for a page that is all black: a new one may not have been drawn at all yet.
+
+        Raises:
+            DisplayGone: It stays black.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + BLACK_SECONDS
+        while self.black():
+            self._watch()
+            await self.display.sync()
+            left = deadline - loop.time()
+            if self.black() and (left <= 0 or not await self.display.drawn(left)):
+                raise DisplayGone("the page is black on its display")
 
     def _watch(self) -> None:
         area = self.area

@@ -18,7 +18,7 @@ from webgym_workers.frames.screenshot import ScreenshotFrames
 
 if TYPE_CHECKING:
     from webgym_workers.browser.page import Page
-    from webgym_workers.browser.pool import Browser
+    from webgym_workers.browser.slot import Browser
 
 __all__ = ["FrameSource", "FrameWay", "open_frames"]
 

@@ -22,7 +22,7 @@ from webgym_workers.observer.snapshot import Node, PageSnapshot, observe_express
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from webgym_workers.browser.pool import Browser
+    from webgym_workers.browser.slot import Browser
 
 __all__ = ["Look", "ObservedPage", "open_observed_page"]
 
