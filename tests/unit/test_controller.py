@@ -113,6 +113,8 @@ def ready(server: Server) -> Callable[[], bool]:
 async def test_a_run_comes_up_and_then_nothing_is_written(server: Server) -> None:
     server.put(run_body({"workers": {"replicas": 3}}), "ADDED")
     async with operating(server):
+        # A run is ready before the last of its workers is.
+        await until(lambda: run_of(server).get("status", {}).get("readyReplicas") == 3, server)
         await until(ready(server), server)
         await asyncio.sleep(0.5)
         before = server.writes
