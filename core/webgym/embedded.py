@@ -25,6 +25,7 @@ from redis.retry import Retry
 
 from webgym.deathsig import die_with_parent
 from webgym.errors import BrokerError
+from webgym.janitor import start_janitor
 from webgym.restart import describe_exit
 
 __all__ = ["EmbeddedBroker", "find_server"]
@@ -37,18 +38,6 @@ _SOCKET = "redis.sock"
 _LOCK = "lock"
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final zero.
 _LONGEST_SOCKET_PATH = 103
-
-# $1 is the folder. The kernel closes our stdin when the parent ends, which is all we wait for. The server, killed at
-# the same moment, may still be writing, hence a few rounds.
-_JANITOR = """
-trap '' INT TERM HUP
-while read -r _; do :; done
-for round in 1 2 3 4 5 6 7 8 9 10; do
-  [ -e "$1" ] || exit 0
-  rm -rf -- "$1" 2>/dev/null
-  sleep 0.1
-done
-"""
 
 
 def find_server() -> Path:
@@ -157,7 +146,10 @@ class EmbeddedBroker:
             self._folder, self._lock = _private_folder()
         try:
             if self._janitor is None:
-                self._janitor = _janitor(self._folder)
+                try:
+                    self._janitor = start_janitor(str(self._folder))
+                except OSError as e:
+                    raise BrokerError(f"the embedded Redis cannot be started: /bin/sh: {e.strerror}") from e
             self._spawn(server)
             self._wait_until_ready()
         except BaseException:
@@ -267,21 +259,6 @@ class EmbeddedBroker:
                 if text := line.partition(" # ")[2] or line.partition(" * ")[2] or line.strip():
                     return f": {text[:200]}"
         return ""
-
-
-def _janitor(folder: Path) -> subprocess.Popen[bytes]:
-    """A shell that removes the folder when this process is gone, or closes the shell's stdin."""
-    try:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", _JANITOR, "webgym-janitor", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
-    except OSError as e:
-        raise BrokerError(f"the embedded Redis cannot be started: /bin/sh: {e.strerror}") from e
 
 
 def _private_folder() -> tuple[Path, int]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from webgym.commands.arguments import add_overrides
 from webgym.errors import ExitCode, OutputError, UsageError, WebGymError
 
 if TYPE_CHECKING:
@@ -40,14 +41,7 @@ class RunCommand:
             nargs="?",
             help="manifest of a WebGymRun; may be left out with --resume",
         )
-        parser.add_argument(
-            "--set",
-            dest="overrides",
-            action="append",
-            default=[],
-            metavar="PATH=VALUE",
-            help="change a field, as in --set task.name=miniwob.click-link; may be repeated",
-        )
+        add_overrides(parser, "change a field, as in --set task.name=miniwob.click-link; may be repeated")
         parser.add_argument(
             "--out",
             type=Path,

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from webgym.commands.arguments import add_overrides
 from webgym.errors import ExitCode, ManifestError
 from webgym.printable import one_line, printable
 
@@ -25,14 +26,7 @@ class ValidateCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments."""
         parser.add_argument("file", metavar="FILE", help="manifest of a WebGymRun; - reads standard input")
-        parser.add_argument(
-            "--set",
-            dest="overrides",
-            action="append",
-            default=[],
-            metavar="PATH=VALUE",
-            help="change a field first, as in --set learner.batchSize=64; may be repeated",
-        )
+        add_overrides(parser, "change a field first, as in --set learner.batchSize=64; may be repeated")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument(
             "--resolved", action="store_true", help="print the manifest with all defaults filled in"

@@ -52,7 +52,10 @@ class Caretaker:
             self._renew_inference(snapshot)
 
     def _renew_inference(self, snapshot: Snapshot) -> None:
-        """Inference has no heartbeat; what it had to answer waits in the socket for its successor."""
+        """For inference whose loop turns and answers nothing: one that stands still its worker has ended long before.
+
+        What it had to answer waits in the socket for its successor.
+        """
         killed = [m.id for m in snapshot.members if any(map(kill_descendant, m.processes("inference")))]
         if killed:
             self._say(f"nothing has moved for {self.still:.0f} s: inference of {', '.join(killed)} killed")

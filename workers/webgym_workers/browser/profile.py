@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from webgym.errors import BrowserError
+from webgym.janitor import start_janitor
 from webgym_workers.locked_folder import LockedFolder, sweep
 
 __all__ = ["Profile"]
@@ -23,20 +24,6 @@ __all__ = ["Profile"]
 PREFIX = "webgym-chromium-"
 LONGEST_ROOT = 20
 """Characters. The path of a Unix socket has at most 103; a folder of ours in it takes 40, Chromium's share 43."""
-
-# $1 is where the names of our folders begin. Dying children of a browser may still write into a folder while it is
-# removed, hence a few rounds.
-_JANITOR = """
-trap '' INT TERM HUP
-while read -r _; do :; done
-for round in 1 2 3 4 5 6 7 8 9 10; do
-  set -- "$1" "$1"*
-  [ -e "$2" ] || exit 0
-  rm -rf -- "$1"* 2>/dev/null
-  set -- "$1"
-  sleep 0.2
-done
-"""
 
 
 class Profile:
@@ -71,15 +58,7 @@ class _Janitor:
         self.pid = os.getpid()
         self.owner = f"{self.pid}-{secrets.token_hex(3)}"
         sweep(root, PREFIX)
-        # When we are killed the kernel closes its stdin, which is all it waits for.
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _JANITOR, "webgym-janitor", str(root / f"{PREFIX}{self.owner}-")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
+        self._process = start_janitor(str(root / f"{PREFIX}{self.owner}-"))
 
     def dismiss(self) -> None:
         """Let it look around a last time, at the end of this process, and reap it."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from webgym.commands.arguments import add_overrides
 from webgym.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -31,14 +32,7 @@ class DoctorCommand:
             metavar="FILE",
             help="manifest whose browser, workers, redis and learner to check for; by default their defaults",
         )
-        parser.add_argument(
-            "--set",
-            dest="overrides",
-            action="append",
-            default=[],
-            metavar="PATH=VALUE",
-            help="change a field of the manifest first; may be repeated",
-        )
+        add_overrides(parser, "change a field of the manifest first; may be repeated")
         parser.add_argument(
             "--json", action="store_true", help="print one JSON object on stdout, nothing else"
         )
