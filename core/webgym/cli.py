@@ -36,10 +36,19 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
     "bench": ("worker",),
     "doctor": ("worker",),
     "operator": ("operator",),
+    "submit": ("operator",),
+    "status": ("operator",),
+    "logs": ("operator",),
+    "stop": ("operator",),
+    "resume": ("operator",),
+    "fetch": ("operator",),
 }
 """Extras that a command's dependencies come with."""
 
-_ORDER = ("run", "doctor", "eval", "validate", "tasks", "report", "queue")
+_ORDER = (
+    *("run", "doctor", "eval", "validate", "tasks", "report", "queue"),
+    *("submit", "status", "logs", "stop", "resume", "fetch"),
+)
 """Commands for people come first in help, in the order in which one meets them."""
 
 

@@ -11,20 +11,25 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import kopf
 from aiohttp import web
 from operator_cluster import merged
 
-from webgym_operator.api import _KINDS
+from webgym_operator.api import _KINDS as _OPERATOR_KINDS
+from webgym_operator.client.access import _KINDS as _CLIENT_KINDS
 from webgym_operator.run import Object, time_text
 
+_KINDS = {**_OPERATOR_KINDS, **_CLIENT_KINDS}
 PLURALS = {plural: kind for kind, (_, plural) in _KINDS.items()}
+CLUSTER_KINDS = frozenset(
+    {"CustomResourceDefinition", "Namespace", "Node", "PersistentVolume", "StorageClass"}
+)
 
 
-def failure(status: int, reason: str, message: str) -> web.Response:
-    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
+def failure(status: int, reason: str, message: str, **more: object) -> web.Response:
+    body = {"kind": "Status", "code": status, "reason": reason, "message": message, **more}
     return web.json_response(body, status=status)
 
 
@@ -38,6 +43,8 @@ class Server:
         """Watches say nothing."""
         self.oldest = 0
         """Watches from before this version get 410."""
+        self.subresources: dict[str, Callable[[web.Request, Object], Awaitable[web.StreamResponse]]] = {}
+        """What answers for ``log``, ``exec`` and their like; given the request and the object."""
         self._versions = itertools.count(1)
         self._news = asyncio.Event()
         self._runner: web.AppRunner | None = None
@@ -110,7 +117,7 @@ class Server:
         parts = request.path.strip("/").split("/")
         rest = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = None
-        if rest and rest[0] == "namespaces":
+        if len(rest) > 2 and rest[0] == "namespaces":
             namespace, rest = rest[1], rest[2:]
         if not rest:
             return self._discovery(request.path)
@@ -130,7 +137,9 @@ class Server:
             return self._collection(request, kind, namespace, body)
         key = (kind, namespace or "", name)
         if key not in self.objects:
-            return failure(404, "NotFound", f"{kind} {name} not found")
+            return failure(404, "NotFound", f"{kind} {name} not found", details={"name": name})
+        if sub in self.subresources:
+            return await self.subresources[sub](request, self.objects[key])
         return self._one(request.method, key, sub, body)
 
     @staticmethod
@@ -149,11 +158,11 @@ class Server:
             {
                 "name": plural + sub,
                 "kind": kind,
-                "namespaced": kind not in ("CustomResourceDefinition", "Namespace"),
+                "namespaced": kind not in CLUSTER_KINDS,
                 "singularName": kind.lower(),
                 "verbs": ["get", "list", "watch", "create", "patch", "delete"],
             }
-            for kind, (version, plural) in [*_KINDS.items(), ("Namespace", ("v1", "namespaces"))]
+            for kind, (version, plural) in _KINDS.items()
             if path.endswith(f"/{version}")
             for sub in ("", "/status")
         ]
@@ -171,6 +180,8 @@ class Server:
         metadata.setdefault("name", f"{metadata.get('generateName', '')}{self._latest()}")
         if (kind, namespace, metadata["name"]) in self.objects:
             return failure(409, "AlreadyExists", f"{kind} {metadata['name']} already exists")
+        if "dryRun" in request.query:
+            return web.json_response(body, status=201)
         body["metadata"] = {
             "generation": 1,
             "namespace": namespace,

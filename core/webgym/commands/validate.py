@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from webgym.commands.arguments import add_overrides
@@ -14,7 +15,9 @@ from webgym.printable import one_line, printable
 if TYPE_CHECKING:
     from webgym.spec import RunManifest
 
-__all__ = ["ValidateCommand"]
+__all__ = ["TASKS_NOT_CHECKED", "ValidateCommand", "checked_manifest", "tell_problems"]
+
+TASKS_NOT_CHECKED = "Task names were not checked: that needs pip install 'webgym-platform[worker]'"
 
 
 class ValidateCommand:
@@ -34,25 +37,12 @@ class ValidateCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Validate; exit code 2 when something is wrong."""
-        from pathlib import Path
+        from webgym.manifest import dump_manifest, manifest_data
 
-        from webgym.manifest import InvalidManifest, dump_manifest, load_manifest, manifest_data
-        from webgym.tasks import installed_task_check, look_for_tasks_in
-
-        look_for_tasks_in([Path(args.file).parent])  # of "-" it is the current directory
-        task_check = installed_task_check()
         try:
-            manifest = load_manifest(args.file, args.overrides, task_check=task_check)
+            manifest, tasks_checked = checked_manifest(args.file, args.overrides)
         except ManifestError as error:
-            problems = error.problems if isinstance(error, InvalidManifest) else ()
-            if args.json:
-                found = [{"where": p.where, "path": p.path, "message": p.message} for p in problems]
-                found = found or [{"where": args.file, "path": "", "message": str(error)}]
-                print(json.dumps({"valid": False, "problems": found}, indent=2))
-            else:
-                for line in problems or (error,):
-                    print(one_line(str(line)), file=sys.stderr)
-            return int(ExitCode.USAGE)
+            return tell_problems(error, args.file, as_json=args.json)
         if args.json:
             resolved = manifest_data(manifest)
             print(json.dumps({"valid": True, "problems": [], "manifest": resolved}, indent=2))
@@ -60,9 +50,48 @@ class ValidateCommand:
             print(dump_manifest(manifest), end="")
         else:
             print(printable(f"{args.file}: OK: {summary(manifest)}"))
-            if task_check is None:
-                print("Task names were not checked: that needs pip install 'webgym-platform[worker]'")
+            if not tasks_checked:
+                print(TASKS_NOT_CHECKED)
         return int(ExitCode.OK)
+
+
+def checked_manifest(file: str, overrides: Sequence[str]) -> tuple[RunManifest, bool]:
+    """A manifest, and whether its tasks could be checked, too.
+
+    Args:
+        file: its path; ``-`` reads standard input. Modules of tasks may lie beside it.
+        overrides: ``--set`` options.
+
+    Raises:
+        ManifestError: it cannot be read, or is wrong.
+    """
+    from pathlib import Path
+
+    from webgym.manifest import load_manifest
+    from webgym.tasks import installed_task_check, look_for_tasks_in
+
+    look_for_tasks_in([Path(file).parent])  # of "-" it is the current directory
+    task_check = installed_task_check()
+    return load_manifest(file, overrides, task_check=task_check), task_check is not None
+
+
+def tell_problems(error: ManifestError, file: str, *, as_json: bool) -> int:
+    """Print all that is wrong with a manifest: a line for each on stderr, or one JSON object on stdout.
+
+    Returns:
+        The exit code.
+    """
+    from webgym.manifest import InvalidManifest
+
+    problems = error.problems if isinstance(error, InvalidManifest) else ()
+    if as_json:
+        found = [{"where": p.where, "path": p.path, "message": p.message} for p in problems]
+        found = found or [{"where": file, "path": "", "message": str(error)}]
+        print(json.dumps({"valid": False, "problems": found}, indent=2))
+    else:
+        for line in problems or (error,):
+            print(one_line(str(line)), file=sys.stderr)
+    return int(ExitCode.USAGE)
 
 
 def summary(manifest: RunManifest) -> str:
