@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import WSMsgType, web
 from operator_runs import run_body
 from operator_server import Server
@@ -162,3 +163,20 @@ class Lab:
             if message.type in (WSMsgType.CLOSE, WSMsgType.ERROR):
                 break
         return socket
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    """A cluster with the definition and the namespace lab."""
+    server = await Server().start()
+    made = Lab(server, tmp_path)
+    await made.begin()
+    yield made
+    await server.stop()
+
+
+async def soon(check: Callable[[], Any]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(30):
+        while not check():
+            await asyncio.sleep(0.01)

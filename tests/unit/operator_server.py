@@ -7,6 +7,7 @@ version: real requests over a socket. What it does not have is validation, defau
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
@@ -166,7 +167,7 @@ class Server:
             if path.endswith(f"/{version}")
             for sub in ("", "/status")
         ]
-        return web.json_response({"resources": found})
+        return web.json_response({"resources": found}) if found else failure(404, "NotFound", path)
 
     def _collection(
         self, request: web.Request, kind: str, namespace: str | None, body: Object
@@ -223,6 +224,7 @@ class Server:
             await response.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
             return response
         selector = request.query.get("labelSelector", "")
+        ends = time.monotonic() + float(request.query.get("timeoutSeconds", "inf"))
         while True:
             self._news.clear()
             for version, type_, body in self.log:
@@ -231,7 +233,11 @@ class Server:
                         return response
                     await response.write(json.dumps({"type": type_, "object": body}).encode() + b"\n")
             after = max(after, self._latest())
-            await self._news.wait()
+            left = ends - time.monotonic()
+            if left <= 0:
+                return response
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), None if left == float("inf") else left)
 
     def _latest(self) -> int:
         return self.log[-1][0] if self.log else 0

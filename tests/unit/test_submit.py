@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from client_cluster import MANIFEST, Lab
-from operator_server import Server, failure
+from client_cluster import MANIFEST, Lab, lab, soon
+from operator_server import failure
 
 from webgym.commands.validate import ValidateCommand
 from webgym.errors import ExitCode, RunError, UsageError
@@ -27,19 +25,7 @@ DONE = Condition("Succeeded", "True", "Completed", "it learned")
 TRAINING = Condition("Succeeded", "Unknown", "Training", "")
 
 
-@pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
-    server = await Server().start()
-    made = Lab(server, tmp_path)
-    await made.begin()
-    yield made
-    await server.stop()
-
-
-async def soon(check: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not check():
-            await asyncio.sleep(0.01)
+__all__ = ["lab"]
 
 
 # --- submit ----------------------------------------------------------------------------------------------------------

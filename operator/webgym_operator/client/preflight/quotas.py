@@ -108,7 +108,7 @@ def _broken(
                     f"raise {mend}",
                 )
         for resource, bound in most.items():
-            given = limits.get(resource, requests.get(resource))
+            given = max((of[resource] for of in (requests, limits) if resource in of), default=None)
             if given is None and rule.get("type") != "PersistentVolumeClaim":
                 text = f"{name} bounds {resource}, for which {who} has no limit"
                 yield bad("limits", text, f"give a limit in {mend}")
