@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from aiohttp import web
 from client_cluster import MANIFEST, Lab, lab, soon
 from operator_server import failure
 
+from webgym import cli
 from webgym.commands.validate import ValidateCommand
 from webgym.errors import ExitCode, RunError, UsageError
 from webgym.spec import KIND
@@ -156,6 +159,32 @@ async def test_no_way_to_a_cluster_is_one_line(lab: Lab, monkeypatch: pytest.Mon
         ClusterError, match=r"127.0.0.1:1 of context here cannot be reached: Connection refused"
     ):
         await lab.call(StatusCommand)
+
+
+def test_without_the_extra_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from importlib.metadata import EntryPoint
+
+    listed = {"submit": "submit:SubmitCommand", "status": "status:StatusCommand", "logs": "logs:LogsCommand"}
+    listed |= {
+        "stop": "lifecycle:StopCommand",
+        "resume": "lifecycle:ResumeCommand",
+        "fetch": "fetch:FetchCommand",
+    }
+    found = {
+        name: EntryPoint(name, f"webgym_operator.client.{where}", cli.COMMAND_GROUP)
+        for name, where in listed.items()
+    }
+    monkeypatch.setattr(cli, "_find_commands", lambda: found)
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    file = tmp_path / "run.yaml"
+    file.write_text(MANIFEST)
+    for name in listed:
+        arguments = {"status": [], "submit": [str(file)]}.get(name, ["demo"])
+        assert cli.main([name, *arguments]) == ExitCode.USAGE
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert f"webgym {name} needs the operator extra: pip install 'webgym-platform[operator]'" in said
 
 
 async def test_a_missing_right_is_named(lab: Lab) -> None:
