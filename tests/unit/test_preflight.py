@@ -159,8 +159,20 @@ def test_what_others_use_is_not_free() -> None:
     found = level(place([node()], wanted, [other]), "worker nodes")
     assert found[0] == "warning"
     assert "1 of 3 worker pods fit now (1 on n)" in found[1]
+    many = needs({"workers": {**SMALL["workers"], "replicas": 9}})
+    assert "more than 7 never fit" in level(place([node()], many, [other]), "worker nodes")[1]
     ended = {**other, "status": {"phase": "Succeeded"}}
     assert level(place([node()], wanted, [ended]), "worker nodes")[0] == "ok"
+
+
+def test_a_node_that_is_full_with_the_run_itself_never_has_room() -> None:
+    found = level(place([node(cpu="2")], needs()), "worker nodes")
+    assert found[0] == "bad"
+    assert (
+        "fits beside the run's other pods, even if nothing else ran; lower spec.workers.maxBrowsers"
+        in found[1]
+    )
+    assert level(place([node("a", cpu="2"), node("b", cpu="2")], needs()), "worker nodes")[0] == "ok"
 
 
 # --- quotas and limits -----------------------------------------------------------------------------------------------

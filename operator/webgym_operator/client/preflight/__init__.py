@@ -154,8 +154,7 @@ def _operator(found: Installation, manifest: RunManifest) -> Iterator[Finding]:
         )
     if found.settings is None:
         yield unknown(
-            "settings",
-            f"the operator's are not known ({found.trouble}); those of the chart are taken for them",
+            "settings", "the operator's are not known; those that the chart has by default are taken for them"
         )
 
 

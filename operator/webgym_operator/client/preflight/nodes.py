@@ -118,11 +118,16 @@ def node_findings(nodes: Sequence[NodeView], pods: Sequence[PodNeed], *, autosca
         autoscaled: whether something adds nodes when pods cannot be placed.
     """
     findings = [_impossible(nodes, need, autoscaled=autoscaled) for need in pods]
-    free = {node.name: dict(node.free) for node in nodes}
+    now = {node.name: dict(node.free) for node in nodes}
+    most = _most(nodes, [need for need, wrong in zip(pods, findings, strict=True) if wrong is None])
+    whole = all(most[need.role] for need in pods if need.count and need.role in most)
     for at, need in enumerate(pods):
         if findings[at] is None:
-            placed = _place(fitting_nodes(nodes, need.spec), need, free)
-            findings[at] = _placing(need, placed, autoscaled=autoscaled)
+            allowed = fitting_nodes(nodes, need.spec)
+            short = _short(allowed, need, now)
+            placed = _place(allowed, need, need.count, now, tight=False)
+            ever = most[need.role] if whole or placed else 0
+            findings[at] = _placing(need, placed, ever, short, autoscaled=autoscaled)
     return [finding for finding in findings if finding is not None]
 
 
@@ -161,23 +166,67 @@ def _smaller(role: str, resource: str) -> str:
     }.get(role, "lower spec.redis.maxMemory")
 
 
-def _place(allowed: Sequence[NodeView], need: PodNeed, free: dict[str, dict[str, Decimal]]) -> Counter[str]:
-    """Put as many pods as fit now onto the emptiest nodes, taking from `free`; returns how many where."""
+def _most(nodes: Sequence[NodeView], pods: Sequence[PodNeed]) -> dict[str, int]:
+    """By role: how many pods nodes could hold if nothing but the run were there, and it was placed well.
+
+    One of each kind comes first, for without it there is no run; large ones before small ones, onto nodes that they
+    fill best.
+    """
+    free = {node.name: dict(node.allocatable) for node in nodes}
+    by_size = sorted(pods, key=lambda need: need.requests.get("cpu", _ZERO), reverse=True)
+    found: Counter[str] = Counter()
+    for rest in (False, True):
+        for need in by_size:
+            count = need.count - 1 if rest else min(need.count, 1)
+            placed = _place(fitting_nodes(nodes, need.spec), need, count, free, tight=True)
+            found[need.role] += sum(placed.values())
+    return found
+
+
+def _place(
+    allowed: Sequence[NodeView], need: PodNeed, count: int, free: dict[str, Amounts], *, tight: bool
+) -> Counter[str]:
+    """Place as many of so many pods as fit, taking from `free`; returns how many where.
+
+    Args:
+        allowed: nodes that take such a pod.
+        need: the pods.
+        count: how many.
+        free: by node.
+        tight: onto the fullest nodes; else spread, onto the emptiest, as schedulers do.
+    """
     placed: Counter[str] = Counter()
     requests = need.requests
-    for _ in range(need.count):
+    for _ in range(count):
         able = [node.name for node in allowed if not _lacks(free[node.name], requests)]
         if not able:
             break
-        # Spread as the workers' own rule asks for.
-        name = max(able, key=lambda n: (-placed[n], free[n].get("cpu", _ZERO)))
+        if tight:
+            name = min(able, key=lambda n: free[n].get("cpu", _ZERO))
+        else:
+            name = max(able, key=lambda n: (-placed[n], free[n].get("cpu", _ZERO)))
         placed[name] += 1
         for resource, amount in requests.items():
             free[name][resource] -= amount
     return placed
 
 
-def _placing(need: PodNeed, placed: Counter[str], *, autoscaled: bool) -> Finding:
+def _short(allowed: Sequence[NodeView], need: PodNeed, free: Mapping[str, Amounts]) -> str:
+    """What most nodes have too little of for one more pod; cpu where none is short of anything."""
+    lacking = Counter(name for node in allowed for name in _lacks(free[node.name], need.requests))
+    return max(lacking, key=lambda name: (lacking[name], name), default="cpu")
+
+
+def _placing(need: PodNeed, placed: Counter[str], ever: int, short: str, *, autoscaled: bool) -> Finding:
+    """How many pods can be placed.
+
+    Args:
+        need: the pods.
+        placed: how many fit now, by node.
+        ever: how many would fit beside the run's other pods if nothing else ran anywhere.
+        short: the resource that there is too little of.
+        autoscaled: whether something adds nodes.
+    """
     subject = f"{need.role} nodes"
     count = sum(placed.values())
     where = ", ".join(f"{n} on {name}" if need.count > 1 else name for name, n in placed.most_common(3))
@@ -185,6 +234,13 @@ def _placing(need: PodNeed, placed: Counter[str], *, autoscaled: bool) -> Findin
     each = " and ".join(amount_text(n, a) for n, a in sorted(need.requests.items()) if n != "pods")
     if count >= need.count:
         return good(subject, f"{need.count} of {each}: {where}" if need.count else "none wanted")
-    waits = "an autoscaler adds nodes, or they wait" if autoscaled else "they wait until there is room"
-    many = f"{count} of {need.count} {need.role} pods fit now{f' ({where})' if where else ''}; each asks for {each}"
-    return warn(subject, f"{many}; {waits}", _smaller(need.role, "cpu"))
+    many = f"{count} of {need.count} {need.role} pods fit now{f' ({where})' if where else ''}, each of {each}"
+    mend = _smaller(need.role, short)
+    if autoscaled:
+        return warn(subject, f"{many}; an autoscaler adds nodes, or they wait", mend)
+    if ever == 0:
+        text = f"no {need.role} pod, of {each}, fits beside the run's other pods, even if nothing else ran"
+        return bad(subject, text, mend)
+    if ever < need.count:
+        return warn(subject, f"{many}; more than {ever} never fit", mend)
+    return warn(subject, f"{many}; they wait until there is room", mend)
