@@ -172,7 +172,7 @@ def test_a_node_that_is_full_with_the_run_itself_never_has_room() -> None:
         "fits beside the run's other pods, even if nothing else ran; lower spec.workers.maxBrowsers"
         in found[1]
     )
-    assert level(place([node("a", cpu="2"), node("b", cpu="2")], needs()), "worker nodes")[0] == "ok"
+    assert level(place([node("a", cpu="2"), node("b", cpu="2")], needs()), "worker nodes")[0] == "warning"
 
 
 # --- quotas and limits -----------------------------------------------------------------------------------------------
