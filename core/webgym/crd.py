@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from webgym.spec.base import Rule, SpecModel
+from webgym.spec.base import INT64_MAX, Rule, SpecModel
 from webgym.spec.fields import Shape
 from webgym.spec.run import API_VERSION, KIND, MOST_TASKS, Metadata, RunSpec
 from webgym.spec.status import RunStatus
@@ -284,7 +284,8 @@ def _add_bounds(node: Schema, schema: Schema) -> None:
         exclusive = f"exclusive{end.capitalize()}"
         if exclusive in node:
             schema[end], schema[exclusive] = node[exclusive], True
-        elif end in node:
+        elif end in node and abs(node[end]) < INT64_MAX:
+            # Servers keep a bound as a float and compare by int64: this one overflows, and nothing is below it.
             schema[end] = node[end]
 
 
