@@ -48,7 +48,7 @@ def installation(cluster: Cluster) -> Installation:
         except ClusterError as refused:
             if not refused.by_rights:
                 raise
-            return Installation(trouble=str(error), unsure=True)
+            return Installation(trouble=error.brief, unsure=True)
     return choose(found, cluster.namespace, everywhere=everywhere)
 
 

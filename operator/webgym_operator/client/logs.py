@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LogsCommand", "readable"]
 
 _ROLES = ("worker", "learner", "redis", "all")
-_LOOK_SECONDS = 15.0
+_LOOK_SECONDS = 5.0
 """How long new pods are waited for before it is asked whether the run is over."""
 
 

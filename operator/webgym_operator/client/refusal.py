@@ -23,13 +23,17 @@ class ClusterError(WebGymError):
 
     exit_code = ExitCode.FAILURE
 
-    def __init__(self, status: int, reason: str, message: str, *, by_rights: bool = False) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, *, by_rights: bool = False, brief: str = ""
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         """As the server says it: NotFound, AlreadyExists, Conflict, Invalid, Forbidden, Expired, ..."""
         self.by_rights = by_rights
         """Whether it was the caller's rights that did not suffice, not a quota or a policy."""
+        self.brief = brief or message
+        """The message without what to do about it."""
 
 
 def unreachable(server: str, where: str, why: str) -> ClusterError:
@@ -62,7 +66,8 @@ def refusal(status: int, answer: bytes, *, path: str, where: str) -> ClusterErro
     message = str(told.get("message") or "no message")
     forbidden = _FORBIDDEN.search(message) if status == 403 else None
     if forbidden is not None:
-        return ClusterError(status, reason, _no_right(forbidden), by_rights=True)
+        brief, mend = _no_right(forbidden)
+        return ClusterError(status, reason, f"{brief}: {mend}", by_rights=True, brief=brief)
     if status == 401:
         return ClusterError(
             status,
@@ -80,14 +85,16 @@ def refusal(status: int, answer: bytes, *, path: str, where: str) -> ClusterErro
     return ClusterError(status, reason, message)
 
 
-def _no_right(found: re.Match[str]) -> str:
+def _no_right(found: re.Match[str]) -> tuple[str, str]:
+    """Who may not do what, and what to do about it."""
     verb, resource, namespace = found["verb"], found["resource"], found["namespace"]
     full = resource + (f".{found['group']}" if found["group"] else "")
     where = f" in namespace {namespace}" if namespace else ""
     scope = f" --namespace {namespace}" if namespace else ""
+    test = f"kubectl auth can-i {verb} {full}{scope}"
     return (
-        f"{found['user']} may not {verb} {full}{where}: ask whoever runs the cluster for a role that may; "
-        f"kubectl auth can-i {verb} {full}{scope} tells when it is so"
+        f"{found['user']} may not {verb} {full}{where}",
+        f"ask whoever runs the cluster for a role that may; {test} tells when it is so",
     )
 
 

@@ -72,7 +72,7 @@ class SubmitCommand:
         with open_cluster(args) as cluster:
             _choose_namespace(cluster, manifest, args.namespace)
             if args.dry_run:
-                from webgym_operator.client.preflight import preflight, print_findings
+                from webgym_operator.client.preflight.examination import preflight, print_findings
 
                 findings = preflight(
                     cluster, manifest, body_of(manifest, cluster.namespace), replace=args.replace
