@@ -329,7 +329,7 @@ async def test_a_run_that_is_over_is_neither_stopped_nor_resumed(
 async def test_wait_outlives_an_api_server_that_is_away(lab: Lab) -> None:
     waiting = asyncio.create_task(lab.call(SubmitCommand, str(lab.manifest), "--wait"))
     await soon(lambda: lab.server.requests[f"WATCH {KIND}"])
-    away = [3]
+    away = [1]
 
     def refuse(verb: str, kind: str, body: Any) -> web.Response | None:
         away[0] -= 1
