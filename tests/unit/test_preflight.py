@@ -172,6 +172,12 @@ def test_a_node_that_is_full_with_the_run_itself_never_has_room() -> None:
         "fits beside the run's other pods, even if nothing else ran; lower spec.workers.maxBrowsers"
         in found[1]
     )
+    busy = {
+        "spec": {"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": "1900m"}}}]},
+        "status": {"phase": "Running"},
+    }
+    findings = place([node(cpu="2")], needs(), [busy])
+    assert [f.level for f in findings] == ["ok", "warning", "bad"], findings
     assert level(place([node("a", cpu="2"), node("b", cpu="2")], needs()), "worker nodes")[0] == "warning"
 
 
@@ -350,7 +356,11 @@ def test_the_operator_is_read_from_its_deployment() -> None:
     assert found.settings is not None
     assert (found.name, found.alive, found.settings.namespace) == ("webgym/webgym", True, "webgym")
     assert found.settings.image_pull_policy == "Never"
-    assert "it has no ready pod" in parse_installation(deployment(alive=False)).trouble
+    none = deployment(alive=False)
+    assert "it has no ready pod" in parse_installation(none).trouble
+    none["spec"]["replicas"] = 0
+    none["status"] = {"conditions": [{"type": "Available", "status": "True", "message": "it has enough"}]}
+    assert "it is scaled to no pod" in parse_installation(none).trouble
 
 
 def test_an_operator_that_looks_elsewhere_is_none() -> None:
@@ -450,5 +460,9 @@ async def test_a_run_of_the_name_and_missing_secrets(lab: Lab, capsys: pytest.Ca
     assert "a run demo exists" in level(findings, "the run")[1]
     assert "there is no Secret hub, which spec.learner.env[0] names" in level(findings, "references")[1]
     lab.add("Secret", "hub")
-    code, _ = await dry(lab, capsys, "--replace")
+    pod = lab.add_pod("learner")
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "15"}}
+    lab.server.put(pod)
+    code, findings = await dry(lab, capsys, "--replace")
     assert code == 0
+    assert level(findings, "worker nodes")[0] == "ok"

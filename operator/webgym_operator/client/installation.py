@@ -86,7 +86,13 @@ def parse_installation(deployment: Mapping[str, Any]) -> Installation:
     trouble = ""
     if not alive:
         conditions = {c.get("type"): c for c in status.get("conditions") or ()}
-        why = conditions.get("Available", {}).get("message") or "it has no ready pod"
+        available = conditions.get("Available", {})
+        why = available.get("message") if available.get("status") == "False" else ""
+        why = (
+            "it is scaled to no pod"
+            if deployment["spec"].get("replicas") == 0
+            else why or "it has no ready pod"
+        )
         trouble = f"{why}; kubectl logs -n {metadata['namespace']} deploy/{metadata['name']}"
     environment: dict[str, str] = {}
     for container in deployment["spec"]["template"]["spec"]["containers"]:

@@ -58,7 +58,8 @@ def preflight(cluster: Cluster, manifest: RunManifest, body: Object, *, replace:
     needs = needs_of(manifest, cluster.namespace, settings)
     findings.append(total_finding(needs))
     findings += _gpu(manifest)
-    findings += _looked(lambda: _placement(cluster, needs, settings), "nodes")
+    leaving = manifest.metadata.name if replace else ""
+    findings += _looked(lambda: _placement(cluster, needs, settings, leaving), "nodes")
     findings += _looked(lambda: _quotas(cluster, needs), "quota")
     findings += _looked(lambda: _storage(cluster, manifest, needs), "storage")
     findings += _looked(lambda: _references(cluster, manifest, settings), "references")
@@ -215,9 +216,19 @@ def _gpu(manifest: RunManifest) -> list[Finding]:
     return [good("GPU", "none asked for: the learner computes on CPUs")]
 
 
-def _placement(cluster: Cluster, needs: Needs, settings: Settings) -> list[Finding]:
+def _placement(cluster: Cluster, needs: Needs, settings: Settings, leaving: str) -> list[Finding]:
+    """Where pods can run.
+
+    Args:
+        cluster: that is looked at.
+        needs: of the run.
+        settings: of the operator.
+        leaving: a run that is deleted first, whose pods take no room; or nothing.
+    """
     nodes = cluster.list("Node", namespace="")
     pods = _or_none(lambda: cluster.list("Pod", namespace=""))
+    if leaving and pods is not None:
+        pods = [pod for pod in pods if not _is_of(pod, leaving, cluster.namespace)]
     views: list[NodeView] = parse_nodes(nodes, pods)
     findings = node_findings(views, needs.pods, autoscaled=_autoscaled(cluster))
     if pods is None:
@@ -225,6 +236,11 @@ def _placement(cluster: Cluster, needs: Needs, settings: Settings) -> list[Findi
             unknown("nodes", "you may not list the pods of all namespaces: every node counts as empty")
         )
     return findings + image_findings(views, needs.pods, settings.image_pull_policy)
+
+
+def _is_of(pod: Object, run: str, namespace: str) -> bool:
+    metadata = pod["metadata"]
+    return metadata["namespace"] == namespace and (metadata.get("labels") or {}).get("webgym.io/run") == run
 
 
 def _autoscaled(cluster: Cluster) -> bool:

@@ -120,14 +120,12 @@ def node_findings(nodes: Sequence[NodeView], pods: Sequence[PodNeed], *, autosca
     findings = [_impossible(nodes, need, autoscaled=autoscaled) for need in pods]
     now = {node.name: dict(node.free) for node in nodes}
     most = _most(nodes, [need for need, wrong in zip(pods, findings, strict=True) if wrong is None])
-    whole = all(most[need.role] for need in pods if need.count and need.role in most)
     for at, need in enumerate(pods):
         if findings[at] is None:
             allowed = fitting_nodes(nodes, need.spec)
             short = _short(allowed, need, now)
             placed = _place(allowed, need, need.count, now, tight=False)
-            ever = most[need.role] if whole or placed else 0
-            findings[at] = _placing(need, placed, ever, short, autoscaled=autoscaled)
+            findings[at] = _placing(need, placed, most[need.role], short, autoscaled=autoscaled)
     return [finding for finding in findings if finding is not None]
 
 
@@ -170,13 +168,18 @@ def _most(nodes: Sequence[NodeView], pods: Sequence[PodNeed]) -> dict[str, int]:
     """By role: how many pods nodes could hold if nothing but the run were there, and it was placed well.
 
     One of each kind comes first, for without it there is no run; large ones before small ones, onto nodes that they
-    fill best.
+    fill best. If that leaves no room for one of a kind, it is told of the last in the order of `pods`.
     """
-    free = {node.name: dict(node.allocatable) for node in nodes}
     by_size = sorted(pods, key=lambda need: need.requests.get("cpu", _ZERO), reverse=True)
+    found = _packed(nodes, by_size)
+    return found if all(found[need.role] for need in pods if need.count) else _packed(nodes, pods)
+
+
+def _packed(nodes: Sequence[NodeView], pods: Sequence[PodNeed]) -> Counter[str]:
+    free = {node.name: dict(node.allocatable) for node in nodes}
     found: Counter[str] = Counter()
     for rest in (False, True):
-        for need in by_size:
+        for need in pods:
             count = need.count - 1 if rest else min(need.count, 1)
             placed = _place(fitting_nodes(nodes, need.spec), need, count, free, tight=True)
             found[need.role] += sum(placed.values())
