@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
     from webgym_learner.inbox import Inbox
 
-__all__ = ["Evaluation", "Tally", "by_task", "save_film"]
+__all__ = ["RENEW_SECONDS", "Evaluation", "Tally", "by_task", "save_film"]
 
 logger = logging.getLogger(__name__)
+
+RENEW_SECONDS = 10.0
+"""How often episodes that are waited for are queued again. The queue takes only those that it does not know: a server
+that was killed may have lost its last second, and what was lost there nobody would ever play."""
 
 
 @dataclass
@@ -88,6 +92,7 @@ class Evaluation:
         total = len(owner)
         deadline = time.monotonic() + seconds
         next_report = 0.0
+        next_add = time.monotonic() + RENEW_SECONDS
         while owner and not drained():
             now = time.monotonic()
             if now >= deadline:
@@ -95,6 +100,10 @@ class Evaluation:
                     "%d of %d evaluation episodes did not finish in %g s", len(owner), total, seconds
                 )
                 break
+            self._inbox.check()
+            if now >= next_add:
+                next_add = now + RENEW_SECONDS
+                self._inbox.add([t for tasks in groups.values() for t in tasks if t.episode in owner])
             self._inbox.experience(block_ms=20)  # what was on its way when training ended
             for summary in self._inbox.results():
                 name = owner.pop(summary.episode, None)

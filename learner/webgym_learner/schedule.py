@@ -1,4 +1,7 @@
-"""Which episode comes next: task, seed and identity, as a pure function of the run's seed and a cursor.
+"""Which episode comes next: task, seed and identity.
+
+Seed and identity are a pure function of the run's seed and a cursor, and so is the task of an episode that judges.
+Which task is trained is the curriculum's to say.
 
 Seeds come from three ranges that never meet, so that no page seen in an evaluation was ever trained on.
 """
@@ -14,6 +17,7 @@ import numpy as np
 from webgym.errors import CheckpointError
 from webgym.protocol import EpisodeTask, Purpose
 from webgym.spec import TaskSpec
+from webgym_learner.curriculum import Curriculum
 
 __all__ = ["SEED_RANGES", "EpisodeSchedule", "episode_seed"]
 
@@ -40,17 +44,20 @@ def episode_seed(run_seed: int, purpose: str, index: int) -> int:
 
 @dataclass
 class EpisodeSchedule:
-    """Deals episodes of a run; the whole state is the cursor of each purpose.
+    """Deals episodes of a run; the whole state is the cursor of each purpose, and the curriculum's.
 
     Args:
         tasks: the run's tasks with their weights.
         run_seed: ``spec.seed``.
+        adaptive: whether learning progress counts in what is trained, or weights alone.
     """
 
     tasks: Sequence[TaskSpec]
     run_seed: int
+    adaptive: bool = True
 
     def __post_init__(self) -> None:
+        self.curriculum = Curriculum(self.tasks, adaptive=self.adaptive)
         weights = np.array([t.weight for t in self.tasks], dtype=np.float64)
         self._shares = np.cumsum(weights / weights.sum())
         self.cursors: dict[str, int] = dict.fromkeys(SEED_RANGES, 0)
@@ -75,22 +82,27 @@ class EpisodeSchedule:
         ]
 
     def _task(self, purpose: Purpose, index: int, version: int, record: bool, label: str) -> EpisodeTask:
-        # Drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
-        position = (0.5 + index * 0.6180339887498949) % 1.0
-        task = self.tasks[
-            min(int(np.searchsorted(self._shares, position, side="right")), len(self.tasks) - 1)
-        ]
+        chosen = self.curriculum.turn() if purpose == "train" else self._by_weight(index)
+        task = self.tasks[chosen]
+        priority = _BASE_PRIORITY[purpose] + float(task.priority)
+        if purpose == "train":
+            priority += self.curriculum.urgency(chosen)
         return EpisodeTask(
             episode=f"{purpose}{label}-{index:08d}",
             task=task.name,
             params=dict(task.params),
             seed=episode_seed(self.run_seed, purpose, index),
             purpose=purpose,
-            priority=_BASE_PRIORITY[purpose] + float(task.priority),
+            priority=priority,
             max_steps=task.max_steps,
             version=version,
             record=record,
         )
+
+    def _by_weight(self, index: int) -> int:
+        # Drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
+        position = (0.5 + index * 0.6180339887498949) % 1.0
+        return min(int(np.searchsorted(self._shares, position, side="right")), len(self.tasks) - 1)
 
     def skip_to(self, cursors: Mapping[str, int]) -> None:
         """Deal nothing that was dealt before: move each cursor forward to at least this."""

@@ -70,6 +70,7 @@ class PlayedInbox:
         self.added: list[EpisodeTask] = []
         self.at_once = at_once
         self.lost = lost
+        self.checks = 0
         self.extra: list[EpisodeSummary] = []
         self.films: dict[str, dict[bytes, bytes]] = {}
         self.on_look: Callable[[], None] = lambda: None
@@ -77,6 +78,9 @@ class PlayedInbox:
     def add(self, tasks: list[EpisodeTask]) -> int:
         self.added += tasks
         return len(tasks)
+
+    def check(self) -> None:
+        self.checks += 1
 
     def experience(self, block_ms: int) -> list[Any]:
         assert block_ms > 0  # it is what keeps the loop from spinning
@@ -143,6 +147,23 @@ def test_what_has_finished_in_time_counts(
     assert len(tallies["trained"].summaries) == 3
     assert 30 <= clock[0] <= 37
     assert "1 of 4" in caplog.text
+
+
+def test_what_the_server_has_lost_is_queued_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("webgym_learner.evaluation.time.monotonic", lambda: clock[0])
+    inbox = PlayedInbox(at_once=1)
+
+    def look() -> None:
+        clock[0] += 4
+        if clock[0] == 8:
+            inbox.added.clear()
+
+    inbox.on_look = look
+    tallies, complete = evaluation(inbox).run({"trained": tasks("a", 4, 2)}, 100, lambda: False)
+    assert complete
+    assert sorted(s.episode for s in tallies["trained"].summaries) == ["a-0", "a-1", "a-2", "a-3"]
+    assert inbox.checks > 3
 
 
 def test_a_drain_ends_it() -> None:
