@@ -130,10 +130,15 @@ def save_film(inbox: Inbox, episodes: Sequence[str], folder: Path) -> bool:
         film = inbox.film(episode)
         if not film or b"meta" not in film:
             continue
-        meta = json.loads(film[b"meta"])
+        try:
+            meta = json.loads(film[b"meta"])
+            frames = [film[f"frame-{index}".encode()] for index in range(int(meta["frames"]))]
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+            logger.warning("the film of %s cannot be read: %s", episode, error)
+            continue
         folder.mkdir(parents=True, exist_ok=True)
-        for index in range(int(meta["frames"])):
-            (folder / f"{index:03d}.png").write_bytes(film[f"frame-{index}".encode()])
+        for index, frame in enumerate(frames):
+            (folder / f"{index:03d}.png").write_bytes(frame)
         (folder / "film.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         return True
     return False

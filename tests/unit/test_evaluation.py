@@ -184,6 +184,8 @@ def test_the_first_film_there_is_is_written(tmp_path: Path) -> None:
     assert not save_film(cast(Inbox, inbox), ["a", "b"], tmp_path / "film")
     assert not (tmp_path / "film").exists()
     inbox.films["a"] = {b"frame-0": b"no meta"}
+    inbox.films["c"] = {b"meta": b'{"frames": 2}', b"frame-0": b"and no more"}
+    assert not save_film(cast(Inbox, inbox), ["c"], tmp_path / "film")
     inbox.films["b"] = {b"meta": b'{"frames": 2, "goal": "x"}', b"frame-0": b"one", b"frame-1": b"two"}
     assert save_film(cast(Inbox, inbox), ["a", "b"], tmp_path / "film")
     assert sorted(p.name for p in (tmp_path / "film").iterdir()) == ["000.png", "001.png", "film.json"]
