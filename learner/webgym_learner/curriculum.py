@@ -6,7 +6,8 @@ forgotten; what is mastered or hopeless has no slope, and leaves its episodes to
 by weight alone, so that every task goes on being tried.
 
 Turns are dealt by smooth weighted round robin: a task with at least share s of n tasks waits for n/s turns at most,
-however the shares move meanwhile.
+however the shares move meanwhile. A turn is a stretch of episodes: a browser that goes from one task to another opens
+another page, which costs as much as many short episodes.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class Curriculum:
         self._window = window
         self._results: dict[str, deque[bool]] = {name: deque(maxlen=window) for name in self._names}
         self._credits = np.zeros(len(tasks))
+        self._current: int | None = None
+        self._left = 0
         self._shares = practice_shares(self._weights, [0.0] * len(tasks))
 
     def add(self, task: str, success: bool) -> None:
@@ -87,13 +90,24 @@ class Curriculum:
             if self._adaptive:
                 self._shares = practice_shares(self._weights, [self._progress(n) for n in self._names])
 
-    def turn(self) -> int:
-        """Index of the task that comes next."""
-        self._credits += self._shares
-        # Credits sum to 0 and never fall below -1, so none rises above n - 1: whence the bound on waiting.
-        chosen = int(np.argmax(self._credits))
-        self._credits[chosen] -= 1.0
-        return chosen
+    @property
+    def current(self) -> int | None:
+        """Index of the task whose turn it is; None before the first turn."""
+        return self._current
+
+    def next(self, stretch: int = 1) -> int:
+        """Index of the task of the next episode.
+
+        Args:
+            stretch: episodes of a turn that begins now.
+        """
+        if self._current is None or self._left <= 0:
+            self._credits += self._shares
+            # Credits sum to 0 and never fall below -1, so none rises above n - 1: whence the bound on waiting.
+            self._current, self._left = int(np.argmax(self._credits)), stretch
+            self._credits[self._current] -= 1.0
+        self._left -= 1
+        return self._current
 
     def share(self, index: int) -> float:
         """A task's share of the practice now, above 0 and at most 1."""
@@ -127,7 +141,12 @@ class Curriculum:
     def state(self) -> dict[str, Any]:
         """For a checkpoint; JSON-able."""
         results = {name: [int(result) for result in results] for name, results in self._results.items()}
-        return {"results": results, "credits": self._credits.tolist()}
+        return {
+            "results": results,
+            "credits": self._credits.tolist(),
+            "current": self._current,
+            "left": self._left,
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where a checkpoint left off.
@@ -138,11 +157,14 @@ class Curriculum:
         try:
             results = {name: [bool(r) for r in state["results"][name]] for name in self._results}
             credits = np.array([float(c) for c in state["credits"]])
+            current = None if state["current"] is None else int(state["current"])
+            left = int(state["left"])
         except (KeyError, TypeError, ValueError):
             raise CheckpointError("the checkpoint's curriculum cannot be read") from None
-        if len(credits) != len(self._names) or not np.isfinite(credits).all():
+        count = len(self._names)
+        if len(credits) != count or not np.isfinite(credits).all() or not 0 <= (current or 0) < count:
             raise CheckpointError("the checkpoint's curriculum is one of other tasks")
-        self._credits = credits
+        self._credits, self._current, self._left = credits, current, left
         for name, found in results.items():
             self._results[name].clear()
             self._results[name].extend(found)

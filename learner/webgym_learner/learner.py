@@ -195,7 +195,7 @@ class Learner:
             "tasks": by_task(tallies["trained"]),
             "baseline": tallies["untrained"].report() if "untrained" in tallies else None,
         }
-        save_film(parts.inbox, [t.episode for t in groups["trained"][:1]], self._context.out / "film")
+        save_film(parts.inbox, [t.episode for t in groups["trained"] if t.record], self._context.out / "film")
         write_json(target, verdict)
         logger.info("evaluation: %s of %s", verdict["successes"], verdict["episodes"])
 

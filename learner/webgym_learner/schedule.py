@@ -63,7 +63,14 @@ class EpisodeSchedule:
         self.cursors: dict[str, int] = dict.fromkeys(SEED_RANGES, 0)
 
     def deal(
-        self, purpose: Purpose, count: int, *, version: int = 0, record_first: bool = False, label: str = ""
+        self,
+        purpose: Purpose,
+        count: int,
+        *,
+        version: int = 0,
+        record_first: bool = False,
+        label: str = "",
+        stretch: int = 1,
     ) -> list[EpisodeTask]:
         """The next ``count`` episodes of a purpose.
 
@@ -72,17 +79,28 @@ class EpisodeSchedule:
             count: how many.
             version: parameter version to act with; 0 for the newest.
             record_first: ask for screenshots of the first of them.
-            label: told apart in the episode ids, for several rounds over the same seeds.
+            label: told apart in the episode ids, for several rounds over the same seeds. What has one is played as a
+                whole, so those of one task come after another.
+            stretch: training episodes of one task in a row.
         """
         start = self.cursors[purpose]
         self.cursors[purpose] = start + count
+        indices = range(start, start + count)
+        if purpose == "train":
+            chosen = [self.curriculum.next(stretch) for _ in indices]
+        elif purpose == "validate" and not label and self.curriculum.current is not None:
+            # Played in between, on the pages that are open.
+            chosen = [self.curriculum.current] * count
+        else:
+            chosen = [self._by_weight(index) for index in indices]
+        order = sorted(range(count), key=chosen.__getitem__) if label else range(count)
         return [
-            self._task(purpose, index, version, record_first and index == start, label)
-            for index in range(start, start + count)
+            self._task(purpose, indices[i], chosen[i], version, record_first and i == 0, label) for i in order
         ]
 
-    def _task(self, purpose: Purpose, index: int, version: int, record: bool, label: str) -> EpisodeTask:
-        chosen = self.curriculum.turn() if purpose == "train" else self._by_weight(index)
+    def _task(
+        self, purpose: Purpose, index: int, chosen: int, version: int, record: bool, label: str
+    ) -> EpisodeTask:
         task = self.tasks[chosen]
         priority = _BASE_PRIORITY[purpose] + float(task.priority)
         if purpose == "train":

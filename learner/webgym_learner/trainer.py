@@ -43,6 +43,8 @@ _COUNT_SECONDS = 0.05
 """How often the queue's depth is asked for."""
 _LEAST_DEPTH = 8
 """Episodes kept queued at least; twice the browsers where there are many."""
+_STRETCH = 16
+"""Episodes of one task that each browser plays in a row, about."""
 _RATIO_SLACK = 200
 """Updates by which the learner may fall behind the smallest ratio before the browsers pause."""
 
@@ -239,13 +241,15 @@ class Trainer:
             self._start_round()
         self._renew_round(now)
         depth = parts.inbox.queued()
-        missing = max(_LEAST_DEPTH, 2 * parts.inbox.browsers()) - depth
+        browsers = parts.inbox.browsers()
+        missing = max(_LEAST_DEPTH, 2 * browsers) - depth
         if missing <= 0 or self._learner_is_behind():
             return
         self._validate_credit += missing * parts.spec.evaluation.validation_share
         validate = int(self._validate_credit) if self._learning_from_steps is not None else 0
         self._validate_credit -= int(self._validate_credit)
-        tasks = parts.schedule.deal("train", missing - validate) if missing > validate else []
+        train = max(0, missing - validate)
+        tasks = parts.schedule.deal("train", train, stretch=_STRETCH * max(1, browsers))
         if validate:
             tasks += parts.schedule.deal("validate", validate)
         parts.inbox.deal(tasks, parts.schedule.state())

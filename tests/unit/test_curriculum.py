@@ -64,7 +64,7 @@ def test_a_task_that_is_being_learned_is_practised_more_and_comes_first() -> Non
     made = curriculum(1, 1)
     play(made, "t0", *[True] * WINDOW)
     rising(made, "t1")
-    turns = Counter(made.turn() for _ in range(100))
+    turns = Counter(made.next() for _ in range(100))
     assert turns == {0: 25, 1: 75}
     assert 0.0 == made.urgency(0) < made.urgency(1) < 1.0
     told = made.success()
@@ -75,10 +75,18 @@ def test_a_task_that_is_being_learned_is_practised_more_and_comes_first() -> Non
     play(made, "somebody else's", False)
 
 
+def test_a_turn_is_a_stretch_of_episodes() -> None:
+    made = curriculum(1, 1)
+    assert made.current is None
+    turns = [made.next(4) for _ in range(16)]
+    assert turns == [0] * 4 + [1] * 4 + [0] * 4 + [1] * 4
+    assert made.current == 1
+
+
 def test_weights_alone_where_that_is_wanted() -> None:
     made = curriculum(1, 3, adaptive=False)
     rising(made, "t0")
-    assert Counter(made.turn() for _ in range(40)) == {0: 10, 1: 30}
+    assert Counter(made.next() for _ in range(40)) == {0: 10, 1: 30}
     assert made.urgency(0) == 0.0
 
 
@@ -96,7 +104,7 @@ def test_no_task_starves_however_the_shares_move(
     for turn in range(400):
         if turn < len(results):
             play(made, f"t{results[turn][0]}", results[turn][1])
-        chosen = made.turn()
+        chosen = made.next()
         waited = [0 if i == chosen else w + 1 for i, w in enumerate(waited)]
         assert all(w <= bound for w, bound in zip(waited, bounds, strict=True))
 
@@ -105,10 +113,10 @@ def test_a_resumed_curriculum_goes_on_exactly() -> None:
     made, again = curriculum(1, 2, 3), curriculum(1, 2, 3)
     rising(made, "t1")
     for _ in range(17):
-        made.turn()
+        made.next(5)
     again.load_state(json.loads(json.dumps(made.state())))
-    assert again.success() == made.success()
-    assert [again.turn() for _ in range(50)] == [made.turn() for _ in range(50)]
+    assert (again.success(), again.current) == (made.success(), made.current)
+    assert [again.next(5) for _ in range(50)] == [made.next(5) for _ in range(50)]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +125,9 @@ def test_a_resumed_curriculum_goes_on_exactly() -> None:
         {},
         {"results": {"t0": [1]}, "credits": [0.0]},
         {"results": {"t0": [], "t1": []}, "credits": [0.0]},
-        {"results": {"t0": [], "t1": []}, "credits": [0.0, float("nan")]},
+        {"results": {"t0": [], "t1": []}, "credits": [0.0, float("nan")], "current": 0, "left": 0},
+        {"results": {"t0": [], "t1": []}, "credits": [0.0, 0.0], "current": 2, "left": 0},
+        {"results": {"t0": [], "t1": []}, "credits": [0.0, 0.0], "current": "x", "left": 0},
         {"results": [], "credits": "x"},
     ],
 )

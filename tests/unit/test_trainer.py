@@ -467,11 +467,11 @@ def test_several_tasks_are_practised_by_progress(make: Make) -> None:
     trained = [t for t in stage.inbox.dealt if t.purpose == "train"]
     by_time = [
         sum(t.task == "rising" for t in part) / len(part)
-        for part in (trained[:180], trained[270:370], trained[-100:])
+        for part in (trained[:192], trained[256:384], trained[-128:])
     ]
-    assert by_time[0] == pytest.approx(0.5, abs=0.02)
+    assert by_time[0] == 0.5  # six stretches of 16 for each of two browsers
     assert by_time[1] > 0.6
-    assert by_time[2] == pytest.approx(0.5, abs=0.02)  # by now it is mastered, too
+    assert by_time[2] == pytest.approx(0.5, abs=0.15)  # by now it is mastered, too
     told = [line["tasks"] for line in stage.notes.lines]
     assert told[-1]["rising"]["success"] == told[-1]["mastered"]["success"] == 1.0
     assert max(tasks["rising"]["share"] for tasks in told) == 0.75
