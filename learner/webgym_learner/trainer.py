@@ -142,6 +142,8 @@ class Trainer:
             if reason is not None:
                 self._report(force=True)
                 return reason
+            # Before anything is taken off a stream: a learner that stood still may have a successor by now.
+            self.parts.inbox.check()
             may_update = self._may_update()
             self._collect(block_ms=0 if may_update else 20)
             self._deal()
@@ -205,7 +207,8 @@ class Trainer:
             counters.episodes += 1
             counters.steps += summary.steps
             self._meters.trained(summary)
-            self.parts.schedule.curriculum.add(summary.task, summary.success)
+            if summary.outcome != "fault":
+                self.parts.schedule.curriculum.add(summary.task, summary.success)
         elif summary.purpose == "validate":
             counters.validation_steps += summary.steps
             self._meters.validated(summary)
@@ -236,7 +239,6 @@ class Trainer:
             return
         self._next_count = now + _COUNT_SECONDS
         parts = self.parts
-        parts.inbox.check()
         if self.validation.wants_round(parts.dqn.updates):
             self._start_round()
         self._renew_round(now)
