@@ -87,8 +87,9 @@ class Evaluation:
         """
         owner = {task.episode: name for name, tasks in groups.items() for task in tasks}
         tallies = {name: Tally() for name in groups}
-        for tasks in groups.values():
-            self._inbox.add(list(tasks))
+        # Task by task over all groups: a browser that goes on to another opens another page.
+        everything = sorted((t for tasks in groups.values() for t in tasks), key=lambda t: t.task)
+        self._inbox.add(everything)
         total = len(owner)
         deadline = time.monotonic() + seconds
         next_report = 0.0
@@ -103,7 +104,7 @@ class Evaluation:
             self._inbox.check()
             if now >= next_add:
                 next_add = now + RENEW_SECONDS
-                self._inbox.add([t for tasks in groups.values() for t in tasks if t.episode in owner])
+                self._inbox.add([t for t in everything if t.episode in owner])
             self._inbox.experience(block_ms=20)  # what was on its way when training ended
             for summary in self._inbox.results():
                 name = owner.pop(summary.episode, None)
