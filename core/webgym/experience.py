@@ -275,4 +275,4 @@ class SequenceFilter:
 
 
 def _size(text: bytes) -> int:
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdigit() and len(text) < 10 else 0

@@ -80,6 +80,7 @@ class _Layout:
             int(pinned),
             k.params_channel,
             _score(version, generation),
+            _MAX_VERSION,
         ]
 
     def unpin(self, version: int) -> tuple[list[str], list[Argument]]:
@@ -159,7 +160,7 @@ class SyncParameterStore:
             generation: of the learner, from 1, rising with each restart.
             state: tensors by name.
             schema_hash: :attr:`webgym.schema.Schema.hash`.
-            pinned: keep it until :meth:`unpin`.
+            pinned: keep it until :meth:`unpin`, or until a newer generation publishes.
 
         What is pinned is judged, and travels exactly; all else travels with half the bits
         (:func:`webgym.protocol.pack_parameters`).
@@ -231,7 +232,8 @@ class SyncParameterStore:
         """Wait until a version other than this one is the newest, or for ``timeout`` seconds.
 
         Returns:
-            The newest version then. After a learner was resumed it may be lower.
+            The newest version then. After a learner was resumed it may be lower; 0 when there is none, which is waited
+            out as well: a store that has lost all its versions has nothing new to offer.
         """
         deadline = time.monotonic() + timeout
         with broker_errors(self._where):
@@ -242,7 +244,7 @@ class SyncParameterStore:
                 # Subscribed before looking: what is published from here on also wakes the wait below.
                 latest = self.latest_version()
                 left = deadline - time.monotonic()
-                if latest != version or left <= 0:
+                if latest not in (0, version) or left <= 0:
                     return latest
                 self._pubsub.get_message(timeout=min(left, BLOCK_SECONDS))
 
@@ -330,7 +332,7 @@ class ParameterStore:
             while True:
                 latest = await self.latest_version()
                 left = deadline - time.monotonic()
-                if latest != version or left <= 0:
+                if latest not in (0, version) or left <= 0:
                     return latest
                 await self._pubsub.get_message(timeout=min(left, BLOCK_SECONDS))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -71,7 +72,11 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]
         version = npy.read_magic(member)
         if version not in read:
             raise ValueError(f"{info.filename} has array format {version}")
-        shape, fortran, dtype = read[version](member)
+        try:
+            shape, fortran, dtype = read[version](member)
+        except (SyntaxError, tokenize.TokenError, MemoryError) as error:
+            # What Python's own parser, which NumPy has read the header, makes of one that is none.
+            raise ValueError(f"{info.filename} has no header of an array: {error}") from None
         if dtype.hasobject:
             raise ValueError(f"{info.filename} holds Python objects")
         data = member.read()

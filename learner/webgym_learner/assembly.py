@@ -13,8 +13,10 @@ import torch
 from numpy.typing import NDArray
 from redis import Redis
 
+from webgym.broker import broker_errors, client_where
 from webgym.errors import CheckpointError, UsageError
 from webgym.keys import Keys
+from webgym.params import SyncParameterStore
 from webgym.program import ProgramContext
 from webgym.schema import observation_schema
 from webgym.telemetry import Numbers
@@ -24,7 +26,7 @@ from webgym_learner.dqn import DQN, DQNConfig
 from webgym_learner.heap import keep_freed_memory
 from webgym_learner.inbox import Inbox
 from webgym_learner.notices import Notices
-from webgym_learner.recorder import EpisodeLedger, MetricsRecorder
+from webgym_learner.recorder import TASK_FIGURES, EpisodeLedger, MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.trainer import TrainerParts
@@ -56,10 +58,12 @@ class Assembly:
         keep = self.spec.learner.checkpoint.keep
         self.checkpoints = CheckpointStore(context.out / "checkpoints", self.schema.hash, keep)
         self.ledger = EpisodeLedger(context.out / "episodes.jsonl")
-        numbers = Numbers({"run": context.run_uid, "program": context.id})
+        labels = {"run": context.run_uid, "program": context.id}
+        numbers = Numbers(labels, each=dict.fromkeys(TASK_FIGURES, "task"))
         self.recorder = MetricsRecorder(context.out, client, self.keys.progress, numbers)
         self.notices = Notices(client, self.keys.notices)
         self._client = client
+        self._where = client_where(client)
 
     def close(self) -> None:
         """Close the files. Harmless twice."""
@@ -79,7 +83,8 @@ class Assembly:
             return None
         found = self.checkpoints.latest()
         self._tell_skipped(found)
-        self._client.hset(self.keys.control, "checkpoint", json.dumps(str(found.path)))
+        with broker_errors(self._where):
+            self._client.hset(self.keys.control, "checkpoint", json.dumps(str(found.path)))
         return found
 
     def _tell_skipped(self, found: Checkpoint) -> None:
@@ -115,7 +120,8 @@ class Assembly:
 
     def last_progress(self, name: str) -> float:
         """A number as an earlier life of this learner last told it; 0 where it told none."""
-        value = self._client.hget(self.keys.progress, name)
+        with broker_errors(self._where):
+            value = self._client.hget(self.keys.progress, name)
         try:
             return float(json.loads(value)) if value else 0.0
         except (ValueError, TypeError):
@@ -153,13 +159,13 @@ class Assembly:
             precision="auto" if judging else _PRECISIONS[learner.precision],
         )
         replay = self._replay()
-        generation = int(self._client.hincrby(self.keys.control, "generation", 1))
+        generation = self._next_generation(saved)
         parts = TrainerParts(
             spec=spec,
             generation=generation,
             dqn=DQN(self._network(seed), config),
             replay=replay,
-            schedule=EpisodeSchedule(spec.tasks, seed),
+            schedule=EpisodeSchedule(spec.tasks, seed, learner.curriculum == "Progress"),
             inbox=Inbox(self._client, self.keys, self.schema, self.ledger, generation),
             recorder=self.recorder,
             checkpoints=self.checkpoints,
@@ -174,6 +180,18 @@ class Assembly:
         parts.schedule.skip_to(self.ledger.next_index)
         parts.schedule.skip_to(self._dealt())
         return parts
+
+    def _next_generation(self, saved: Checkpoint | None) -> int:
+        """A number that no learner of this run has had, also where the server has forgotten the run."""
+        earlier = [SyncParameterStore(self._client, self.keys).generation()]
+        if saved is not None and isinstance(saved.state.get("generation"), int):
+            earlier.append(saved.state["generation"])
+        with broker_errors(self._where):
+            generation = int(self._client.hincrby(self.keys.control, "generation", 1))
+            if generation <= max(earlier):
+                more = max(earlier) + 1 - generation
+                generation = int(self._client.hincrby(self.keys.control, "generation", more))
+        return generation
 
     def _network(self, seed: int) -> PolicyNetwork:
         spec = self.spec
@@ -208,6 +226,8 @@ class Assembly:
                     parts.validation.load_state(state["validation"])
             parts.rng.bit_generator.state = state["rng"]
             parts.schedule.load_state(state["schedule"])
+            if "curriculum" in state:
+                parts.schedule.curriculum.load_state(state["curriculum"])
             if "replay" in state and "replay" in saved.arrays:
                 parts.replay.load_state(saved.arrays["replay"], state["replay"])
         except (KeyError, TypeError, ValueError) as error:
@@ -252,7 +272,8 @@ class Assembly:
 
     def _dealt(self) -> dict[str, int]:
         """Cursors of an earlier life of this learner: what it dealt is queued, running or done."""
-        raw = self._client.hget(self.keys.control, "cursors")
+        with broker_errors(self._where):
+            raw = self._client.hget(self.keys.control, "cursors")
         found = json.loads(raw) if raw else {}
         return {str(k): int(v) for k, v in found.items()}
 

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
     from webgym_learner.inbox import Inbox
 
-__all__ = ["Evaluation", "Tally", "by_task", "save_film"]
+__all__ = ["RENEW_SECONDS", "Evaluation", "Tally", "by_task", "save_film"]
 
 logger = logging.getLogger(__name__)
+
+RENEW_SECONDS = 10.0
+"""How often episodes that are waited for are queued again. The queue takes only those that it does not know: a server
+that was killed may have lost its last second, and what was lost there nobody would ever play."""
 
 
 @dataclass
@@ -83,11 +87,13 @@ class Evaluation:
         """
         owner = {task.episode: name for name, tasks in groups.items() for task in tasks}
         tallies = {name: Tally() for name in groups}
-        for tasks in groups.values():
-            self._inbox.add(list(tasks))
+        # Task by task over all groups: a browser that goes on to another opens another page.
+        everything = sorted((t for tasks in groups.values() for t in tasks), key=lambda t: t.task)
+        self._inbox.add(everything)
         total = len(owner)
         deadline = time.monotonic() + seconds
         next_report = 0.0
+        next_add = time.monotonic() + RENEW_SECONDS
         while owner and not drained():
             now = time.monotonic()
             if now >= deadline:
@@ -95,6 +101,10 @@ class Evaluation:
                     "%d of %d evaluation episodes did not finish in %g s", len(owner), total, seconds
                 )
                 break
+            self._inbox.check()
+            if now >= next_add:
+                next_add = now + RENEW_SECONDS
+                self._inbox.add([t for t in everything if t.episode in owner])
             self._inbox.experience(block_ms=20)  # what was on its way when training ended
             for summary in self._inbox.results():
                 name = owner.pop(summary.episode, None)
@@ -121,10 +131,15 @@ def save_film(inbox: Inbox, episodes: Sequence[str], folder: Path) -> bool:
         film = inbox.film(episode)
         if not film or b"meta" not in film:
             continue
-        meta = json.loads(film[b"meta"])
+        try:
+            meta = json.loads(film[b"meta"])
+            frames = [film[f"frame-{index}".encode()] for index in range(int(meta["frames"]))]
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+            logger.warning("the film of %s cannot be read: %s", episode, error)
+            continue
         folder.mkdir(parents=True, exist_ok=True)
-        for index in range(int(meta["frames"])):
-            (folder / f"{index:03d}.png").write_bytes(film[f"frame-{index}".encode()])
+        for index, frame in enumerate(frames):
+            (folder / f"{index:03d}.png").write_bytes(frame)
         (folder / "film.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         return True
     return False

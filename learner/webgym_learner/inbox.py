@@ -11,22 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 from redis import Redis
 
+from webgym.broker import broker_errors, client_where
+from webgym.errors import BrokerError
 from webgym.experience import ExperienceReader
 from webgym.keys import Keys
-from webgym.params import SyncParameterStore
+from webgym.params import StaleGeneration, SyncParameterStore
 from webgym.protocol import EpisodeSummary, EpisodeTask, TransitionBatch
 from webgym.queue import DeadLetter, Purpose, Result, SyncTaskQueue
 from webgym.run.snapshot import parse_snapshot
 from webgym.schema import Schema
 from webgym_learner.recorder import EpisodeLedger
 
-__all__ = ["Inbox"]
+__all__ = ["Inbox", "StateLost"]
 
 logger = logging.getLogger(__name__)
 
 _MOST_BATCHES = 256
 _MOST_RESULTS = 1000
 _BROWSERS_SECONDS = 2.0
+_CHECK_SECONDS = 2.0
+
+
+class StateLost(BrokerError):
+    """The server answers, and has lost the run's keys. The learner that comes next brings them back."""
 
 
 class Inbox:
@@ -38,6 +45,8 @@ class Inbox:
         schema: of the experience.
         ledger: results are written there before they are taken off the stream.
         generation: of this learner; an older one cannot publish any more.
+
+    All methods raise :class:`~webgym.errors.BrokerError` when Redis cannot be reached or refuses.
     """
 
     def __init__(
@@ -52,7 +61,30 @@ class Inbox:
         self._params = SyncParameterStore(client, keys)
         self._browsers = 0
         self._browsers_until = 0.0
+        self._check_at = 0.0
+        self._where = client_where(client)
         self._reader = ExperienceReader(client, keys, schema)
+
+    def check(self) -> None:
+        """Make sure, about every two seconds, that the server still knows this learner as the run's.
+
+        Raises:
+            StateLost: it has forgotten the run.
+            StaleGeneration: another learner has taken over.
+        """
+        now = time.monotonic()
+        if now < self._check_at:
+            return
+        self._check_at = now + _CHECK_SECONDS
+        with broker_errors(self._where):
+            found = int(cast(bytes | None, self._client.hget(self._keys.control, "generation")) or 0)
+        if found < self._generation:
+            raise StateLost(
+                f"Redis at {self._where} has forgotten this run: it was flushed, or started again without its data;"
+                " what was queued is lost, and training goes on from the last checkpoint"
+            )
+        if found > self._generation:
+            raise StaleGeneration(f"learner generation {self._generation} was replaced by {found}")
 
     def experience(self, block_ms: int) -> list[TransitionBatch]:
         """Batches that arrived, each once; waits for the first at most so long.
@@ -82,7 +114,8 @@ class Inbox:
     def deal(self, tasks: list[EpisodeTask], cursors: dict[str, int]) -> None:
         """Queue episodes and remember how far dealing has come, for a learner that takes over from this one."""
         # The cursors first: an episode that is never played is no loss, one that is dealt twice would be.
-        self._client.hset(self._keys.control, "cursors", json.dumps(cursors))
+        with broker_errors(self._where):
+            self._client.hset(self._keys.control, "cursors", json.dumps(cursors))
         self.add(tasks)
 
     def browsers(self) -> int:
@@ -90,7 +123,8 @@ class Inbox:
         now = time.monotonic()
         if now >= self._browsers_until:
             self._browsers_until = now + _BROWSERS_SECONDS
-            members = cast(dict[bytes, bytes], self._client.hgetall(self._keys.members))
+            with broker_errors(self._where):
+                members = cast(dict[bytes, bytes], self._client.hgetall(self._keys.members))
             self._browsers = sum(m.browsers for m in parse_snapshot({}, {}, members).members)
         return self._browsers
 
@@ -112,7 +146,8 @@ class Inbox:
 
     def film(self, episode: str) -> dict[bytes, bytes]:
         """The screenshots of a recorded episode and their description; empty when there are none."""
-        return cast(dict[bytes, bytes], self._client.hgetall(f"{self._keys.film}:{episode}"))
+        with broker_errors(self._where):
+            return cast(dict[bytes, bytes], self._client.hgetall(f"{self._keys.film}:{episode}"))
 
 
 def _summary_of(result: Result) -> EpisodeSummary | None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from redis import Redis
 
-from webgym.broker import connect
+from webgym.broker import broker_errors, client_where, connect
 from webgym.connection import broker_config
 from webgym.errors import BrokerError
 from webgym.program import Drain, ProgramContext
@@ -24,6 +24,7 @@ from webgym.rundir import write_json
 from webgym_learner.assembly import Assembly
 from webgym_learner.checkpoint import Checkpoint
 from webgym_learner.evaluation import Evaluation, by_task, save_film
+from webgym_learner.inbox import StateLost
 from webgym_learner.trainer import StopReason, Trainer, TrainerParts
 from webgym_learner.weights import Weights
 
@@ -75,10 +76,12 @@ class Learner:
         self._phase("train")
         try:
             reason = trainer.run(self._drained)
-        except BrokerError:
+        except BrokerError as error:
             # Without the server nobody can have taken over from a learner that is asked to end, or that was alone
-            # with it: the weights are good. Elsewhere a disconnected learner must not replace its successor's.
-            if self._drain.requested or self._context.redis_url.startswith("unix:"):
+            # with it, nor from one that the server has forgotten: the weights are good. Elsewhere a disconnected
+            # learner must not replace its successor's.
+            alone = self._drain.requested or self._context.redis_url.startswith("unix:")
+            if alone or isinstance(error, StateLost):
                 trainer.checkpoint()
             self._assembly.recorder.close()
             raise
@@ -192,7 +195,7 @@ class Learner:
             "tasks": by_task(tallies["trained"]),
             "baseline": tallies["untrained"].report() if "untrained" in tallies else None,
         }
-        save_film(parts.inbox, [t.episode for t in groups["trained"][:1]], self._context.out / "film")
+        save_film(parts.inbox, [t.episode for t in groups["trained"] if t.record], self._context.out / "film")
         write_json(target, verdict)
         logger.info("evaluation: %s of %s", verdict["successes"], verdict["episodes"])
 
@@ -202,13 +205,14 @@ class Learner:
     # --- life ----------------------------------------------------------------------------------------------------
 
     def _phase(self, phase: str, reason: str = "") -> None:
-        self._client.hset(
-            self._keys.control, mapping={"phase": json.dumps(phase), "reason": json.dumps(reason)}
-        )
+        said = {"phase": json.dumps(phase), "reason": json.dumps(reason)}
+        with broker_errors(client_where(self._client)):
+            self._client.hset(self._keys.control, mapping=said)  # type: ignore[arg-type]
 
     def _phase_now(self) -> tuple[str, str]:
         """Phase of the run and its reason, as an earlier life of this learner left them."""
-        phase, reason = self._client.hmget(self._keys.control, ["phase", "reason"])
+        with broker_errors(client_where(self._client)):
+            phase, reason = self._client.hmget(self._keys.control, ["phase", "reason"])
         return str(json.loads(phase)) if phase else "", str(json.loads(reason)) if reason else ""
 
     def _drained(self) -> bool:
@@ -218,7 +222,8 @@ class Learner:
     def beat(self) -> None:
         """Tell the world that we live; called by a thread with the client's own locking."""
         figures = {"role": "learner", "pid": os.getpid(), "time": time.time()}
-        self._client.hset(self._keys.members, self._context.id, json.dumps(figures))
+        with broker_errors(client_where(self._client)):
+            self._client.hset(self._keys.members, self._context.id, json.dumps(figures))
 
     def unwell(self) -> str | None:
         """Why ``/healthz`` should fail, or None."""

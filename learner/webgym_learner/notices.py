@@ -7,6 +7,8 @@ import logging
 
 from redis import Redis
 
+from webgym.broker import broker_errors, client_where
+
 __all__ = ["Notices"]
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,11 @@ class Notices:
         self._key = key
 
     def tell(self, text: str) -> None:
-        """Say one line."""
+        """Say one line.
+
+        Raises:
+            BrokerError: Redis is gone; the line is in the log.
+        """
         logger.warning("%s", text)
-        self._client.rpush(self._key, json.dumps(text))
+        with broker_errors(client_where(self._client)):
+            self._client.rpush(self._key, json.dumps(text))

@@ -67,10 +67,10 @@ class LearnerCommand:
 
 
 def _beat(learner: Learner, stop: threading.Event) -> None:
-    from redis.exceptions import RedisError
+    from webgym.errors import BrokerError
 
     while not stop.wait(_HEARTBEAT_SECONDS):
         try:
             learner.beat()
-        except (RedisError, OSError) as error:
+        except BrokerError as error:
             logger.debug("heartbeat not sent: %s", error)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from webgym.broker import broker_errors, client_where
 from webgym.protocol import EpisodeSummary
 from webgym.run.totals import EpisodeTotals
 from webgym.rundir import JsonLinesWriter, last_json_line
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from redis import Redis
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["EpisodeLedger", "MetricsRecorder"]
+__all__ = ["TASK_FIGURES", "EpisodeLedger", "MetricsRecorder"]
+
+TASK_FIGURES = ("task_success", "task_share")
+"""Figures that are told for each task of several: success while training, and share of the practice."""
 
 
 class EpisodeLedger:
@@ -102,9 +106,14 @@ class MetricsRecorder:
         self._key = progress_key
 
     def write(self, metrics: Mapping[str, Any]) -> None:
-        """Store one line; ``steps`` is the x-axis of TensorBoard."""
+        """Store one line; ``steps`` is the x-axis of TensorBoard.
+
+        Raises:
+            BrokerError: Redis is gone; the line is in the file.
+        """
         self._writer.write(metrics)
-        self._numbers.set(metrics)
+        by_task = _figures_by_task(metrics)
+        self._numbers.set({**metrics, **by_task})
         self.progress(metrics)
         if self._board is None:
             # Imported late: it takes a second that the first gradient step need not wait for.
@@ -119,14 +128,31 @@ class MetricsRecorder:
                 and name not in ("time", "steps")
             ):
                 self._board.add_scalar(name, value, step)
+        for name, values in by_task.items():
+            for task, value in values.items():
+                self._board.add_scalar(f"{name}/{task}", value, step)
 
     def progress(self, numbers: Mapping[str, Any]) -> None:
-        """Update the live view only."""
+        """Update the live view only.
+
+        Raises:
+            BrokerError: Redis is gone.
+        """
         mapping = {name: json.dumps(value) for name, value in numbers.items()}
-        self._client.hset(self._key, mapping=mapping)  # type: ignore[arg-type]
+        with broker_errors(client_where(self._client)):
+            self._client.hset(self._key, mapping=mapping)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Flush and close everything."""
         self._writer.close()
         if self._board is not None:
             self._board.close()
+
+
+def _figures_by_task(metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """From :meth:`webgym_learner.curriculum.Curriculum.success`; what is not known is left out."""
+    tasks = metrics.get("tasks") or {}
+    return {
+        name: {t: float(v) for t, of in tasks.items() if (v := of[name.removeprefix("task_")]) is not None}
+        for name in TASK_FIGURES
+    }

@@ -173,6 +173,7 @@ def render_report(
         dark=_data_url(dark),
         film=film,
         tasks=tasks if isinstance(tasks, Mapping) and len(tasks) > 1 else {},
+        practice=summary.get("practice") or {},
         restarts=restarts,
         events=list(summary.get("events") or [])[-50:],
         faults=summary.get("faults") or 0,

@@ -1,4 +1,7 @@
-"""Which episode comes next: task, seed and identity, as a pure function of the run's seed and a cursor.
+"""Which episode comes next: task, seed and identity.
+
+Seed and identity are a pure function of the run's seed and a cursor, and so is the task of an episode that judges.
+Which task is trained is the curriculum's to say.
 
 Seeds come from three ranges that never meet, so that no page seen in an evaluation was ever trained on.
 """
@@ -14,6 +17,7 @@ import numpy as np
 from webgym.errors import CheckpointError
 from webgym.protocol import EpisodeTask, Purpose
 from webgym.spec import TaskSpec
+from webgym_learner.curriculum import Curriculum
 
 __all__ = ["SEED_RANGES", "EpisodeSchedule", "episode_seed"]
 
@@ -40,23 +44,33 @@ def episode_seed(run_seed: int, purpose: str, index: int) -> int:
 
 @dataclass
 class EpisodeSchedule:
-    """Deals episodes of a run; the whole state is the cursor of each purpose.
+    """Deals episodes of a run; the whole state is the cursor of each purpose, and the curriculum's.
 
     Args:
         tasks: the run's tasks with their weights.
         run_seed: ``spec.seed``.
+        adaptive: whether learning progress counts in what is trained, or weights alone.
     """
 
     tasks: Sequence[TaskSpec]
     run_seed: int
+    adaptive: bool = True
 
     def __post_init__(self) -> None:
+        self.curriculum = Curriculum(self.tasks, adaptive=self.adaptive)
         weights = np.array([t.weight for t in self.tasks], dtype=np.float64)
         self._shares = np.cumsum(weights / weights.sum())
         self.cursors: dict[str, int] = dict.fromkeys(SEED_RANGES, 0)
 
     def deal(
-        self, purpose: Purpose, count: int, *, version: int = 0, record_first: bool = False, label: str = ""
+        self,
+        purpose: Purpose,
+        count: int,
+        *,
+        version: int = 0,
+        record_first: bool = False,
+        label: str = "",
+        stretch: int = 1,
     ) -> list[EpisodeTask]:
         """The next ``count`` episodes of a purpose.
 
@@ -65,32 +79,48 @@ class EpisodeSchedule:
             count: how many.
             version: parameter version to act with; 0 for the newest.
             record_first: ask for screenshots of the first of them.
-            label: told apart in the episode ids, for several rounds over the same seeds.
+            label: told apart in the episode ids, for several rounds over the same seeds. What has one is played as a
+                whole, so those of one task come after another.
+            stretch: training episodes of one task in a row.
         """
         start = self.cursors[purpose]
         self.cursors[purpose] = start + count
+        indices = range(start, start + count)
+        if purpose == "train":
+            chosen = [self.curriculum.next(stretch) for _ in indices]
+        elif purpose == "validate" and not label and self.curriculum.current is not None:
+            # Played in between, on the pages that are open.
+            chosen = [self.curriculum.current] * count
+        else:
+            chosen = [self._by_weight(index) for index in indices]
+        order = sorted(range(count), key=chosen.__getitem__) if label else range(count)
         return [
-            self._task(purpose, index, version, record_first and index == start, label)
-            for index in range(start, start + count)
+            self._task(purpose, indices[i], chosen[i], version, record_first and i == 0, label) for i in order
         ]
 
-    def _task(self, purpose: Purpose, index: int, version: int, record: bool, label: str) -> EpisodeTask:
-        # Drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
-        position = (0.5 + index * 0.6180339887498949) % 1.0
-        task = self.tasks[
-            min(int(np.searchsorted(self._shares, position, side="right")), len(self.tasks) - 1)
-        ]
+    def _task(
+        self, purpose: Purpose, index: int, chosen: int, version: int, record: bool, label: str
+    ) -> EpisodeTask:
+        task = self.tasks[chosen]
+        priority = _BASE_PRIORITY[purpose] + float(task.priority)
+        if purpose == "train":
+            priority += self.curriculum.urgency(chosen)
         return EpisodeTask(
             episode=f"{purpose}{label}-{index:08d}",
             task=task.name,
             params=dict(task.params),
             seed=episode_seed(self.run_seed, purpose, index),
             purpose=purpose,
-            priority=_BASE_PRIORITY[purpose] + float(task.priority),
+            priority=priority,
             max_steps=task.max_steps,
             version=version,
             record=record,
         )
+
+    def _by_weight(self, index: int) -> int:
+        # Drawn low-discrepancy (golden ratio), so that every window of episodes holds each task by its weight.
+        position = (0.5 + index * 0.6180339887498949) % 1.0
+        return min(int(np.searchsorted(self._shares, position, side="right")), len(self.tasks) - 1)
 
     def skip_to(self, cursors: Mapping[str, int]) -> None:
         """Deal nothing that was dealt before: move each cursor forward to at least this."""

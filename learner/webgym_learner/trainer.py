@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 
 from webgym.errors import CheckpointError
-from webgym.protocol import EpisodeSummary
+from webgym.protocol import EpisodeSummary, EpisodeTask
 from webgym.spec import RunSpec
 from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, UpdateResult
+from webgym_learner.evaluation import RENEW_SECONDS
 from webgym_learner.inbox import Inbox
+from webgym_learner.meters import TrainingMeters, fresh_enough
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
-from webgym_learner.window import RateMeter, SuccessWindow
 from webgym_policy.network import parameters_of
 
 __all__ = ["StopReason", "Trainer", "TrainerParts", "anneal", "ratio_allows"]
@@ -42,6 +43,8 @@ _COUNT_SECONDS = 0.05
 """How often the queue's depth is asked for."""
 _LEAST_DEPTH = 8
 """Episodes kept queued at least; twice the browsers where there are many."""
+_STRETCH = 16
+"""Episodes of one task that each browser plays in a row, about."""
 _RATIO_SLACK = 200
 """Updates by which the learner may fall behind the smallest ratio before the browsers pause."""
 
@@ -94,14 +97,8 @@ class Trainer:
         self.parts = parts
         spec = parts.spec
         self.validation = parts.validation or Validation(spec.stop.success, spec.stop.window)
-        self.success = SuccessWindow(100)
-        """The last training episodes, exploration and all."""
-        self._nearly_greedy = SuccessWindow(50)
-        self._steps_rate = RateMeter()
-        self._episode_rate = RateMeter()
-        self._updates_rate = RateMeter()
+        self._meters = TrainingMeters()
         self._last_update: UpdateResult | None = None
-        self._mean_staleness = 0.0
         self._first_step_at: float | None = None
         self._started_updates = parts.dqn.updates
         self._learning_from_steps: int | None = None
@@ -111,6 +108,8 @@ class Trainer:
         self._published_at = parts.dqn.updates
         self._validate_credit = 0.0
         self._round_checkpoint: dict[int, int] = {}
+        self._round_tasks: list[EpisodeTask] = []
+        self._next_renewal = 0.0
         # A verdict that was given before the learner died, or before a run was resumed, still stands.
         self._passed = spec.stop.success is not None and self.validation.satisfied()
         self._saved_at = parts.saved_at
@@ -143,6 +142,8 @@ class Trainer:
             if reason is not None:
                 self._report(force=True)
                 return reason
+            # Before anything is taken off a stream: a learner that stood still may have a successor by now.
+            self.parts.inbox.check()
             may_update = self._may_update()
             self._collect(block_ms=0 if may_update else 20)
             self._deal()
@@ -175,22 +176,23 @@ class Trainer:
         parts = self.parts
         batches = parts.inbox.experience(block_ms)
         for batch in batches:
-            age = parts.counters.version - int(batch.version.min())
-            limit = parts.spec.policy.max_staleness
-            if limit and age > limit:
-                parts.counters.stale += len(batch)
+            newest = parts.counters.version
+            keep = fresh_enough(batch.version, newest, parts.spec.policy.max_staleness)
+            kept = int(keep.sum())
+            parts.counters.stale += len(batch) - kept
+            if not kept:
                 continue
-            self._mean_staleness += 0.05 * (age - self._mean_staleness)
+            self._meters.arrived(newest - int(batch.version[keep].min()))
             parts.replay.add(
                 batch.observations,
-                batch.obs_index,
-                batch.next_index,
-                batch.action,
-                batch.reward,
-                batch.discount,
-                batch.priority,
+                batch.obs_index[keep],
+                batch.next_index[keep],
+                batch.action[keep],
+                batch.reward[keep],
+                batch.discount[keep],
+                batch.priority[keep],
             )
-            parts.counters.transitions += len(batch)
+            parts.counters.transitions += kept
         for summary in parts.inbox.results():
             self.count(summary)
 
@@ -204,14 +206,12 @@ class Trainer:
                 self._first_step_at = time.monotonic() - summary.seconds
             counters.episodes += 1
             counters.steps += summary.steps
-            self._steps_rate.add(summary.steps)
-            self._episode_rate.add()
-            self.success.add(summary.success)
-            if summary.epsilon < 0.1:
-                self._nearly_greedy.add(summary.success)
+            self._meters.trained(summary)
+            if summary.outcome != "fault":
+                self.parts.schedule.curriculum.add(summary.task, summary.success)
         elif summary.purpose == "validate":
             counters.validation_steps += summary.steps
-            self._steps_rate.add(summary.steps)
+            self._meters.validated(summary)
             verdict = self.validation.add(summary.episode, summary.success, self.parts.dqn.updates)
             if verdict is not None:
                 self._judge(verdict)
@@ -241,14 +241,17 @@ class Trainer:
         parts = self.parts
         if self.validation.wants_round(parts.dqn.updates):
             self._start_round()
+        self._renew_round(now)
         depth = parts.inbox.queued()
-        missing = max(_LEAST_DEPTH, 2 * parts.inbox.browsers()) - depth
+        browsers = parts.inbox.browsers()
+        missing = max(_LEAST_DEPTH, 2 * browsers) - depth
         if missing <= 0 or self._learner_is_behind():
             return
         self._validate_credit += missing * parts.spec.evaluation.validation_share
         validate = int(self._validate_credit) if self._learning_from_steps is not None else 0
         self._validate_credit -= int(self._validate_credit)
-        tasks = parts.schedule.deal("train", missing - validate) if missing > validate else []
+        train = max(0, missing - validate)
+        tasks = parts.schedule.deal("train", train, stretch=_STRETCH * max(1, browsers))
         if validate:
             tasks += parts.schedule.deal("validate", validate)
         parts.inbox.deal(tasks, parts.schedule.state())
@@ -262,7 +265,15 @@ class Trainer:
             "validate", self.parts.spec.stop.window, version=version, label="-round"
         )
         self.validation.start(version, [t.episode for t in tasks])
+        self._round_tasks, self._next_renewal = tasks, time.monotonic() + RENEW_SECONDS
         self.parts.inbox.deal(tasks, self.parts.schedule.state())
+
+    def _renew_round(self, now: float) -> None:
+        """Queue what is waited for again, should the server have lost it: without its last episode no round ends."""
+        current = self.validation.round
+        if current is not None and now >= self._next_renewal:
+            self._next_renewal = now + RENEW_SECONDS
+            self.parts.inbox.add([t for t in self._round_tasks if t.episode in current.episodes])
 
     def _learner_is_behind(self) -> bool:
         if self._learning_from_steps is None:
@@ -293,7 +304,7 @@ class Trainer:
         result = parts.dqn.update(batch)
         parts.replay.update_priorities(batch.slots, batch.generations, result.td_errors)
         self._last_update = result
-        self._updates_rate.add()
+        self._meters.updated()
 
     # --- parameters and checkpoints ------------------------------------------------------------------------------
 
@@ -316,6 +327,7 @@ class Trainer:
             "dqn": saved["state"],
             "counters": vars(parts.counters).copy(),
             "schedule": parts.schedule.state(),
+            "curriculum": parts.schedule.curriculum.state(),
             "validation": self.validation.state(),
             "rng": parts.rng.bit_generator.state,
             "generation": parts.generation,
@@ -367,16 +379,11 @@ class Trainer:
             "episodes": counters.episodes,
             "updates": parts.dqn.updates,
             "version": counters.version,
-            "steps_per_second": round(self._steps_rate.rate(), 2),
-            "episodes_per_second": round(self._episode_rate.rate(), 2),
-            "updates_per_second": round(self._updates_rate.rate(), 2),
+            **self._meters.figures(),
             "success": self.validation.curve.rate,
-            "success_train": self.success.rate,
-            "success_nearly_greedy": self._nearly_greedy.rate,
             "loss": None if last is None else last.loss,
             "q_mean": None if last is None else last.q_mean,
             "grad_norm": None if last is None else last.grad_norm,
-            "staleness": round(self._mean_staleness, 2),
             "replay_size": len(parts.replay),
             "replay_ratio": round((parts.dqn.updates - self._started_updates) / steps, 3)
             if steps > 0
@@ -384,5 +391,6 @@ class Trainer:
             "stale_dropped": counters.stale,
             "lost_updates": counters.lost_updates,
             "faults": counters.faults,
+            "tasks": parts.schedule.curriculum.success() if len(parts.spec.tasks) > 1 else None,
             "time_left": None if left is None else round(left, 1),
         }

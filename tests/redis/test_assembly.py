@@ -17,9 +17,11 @@ from prometheus_client import REGISTRY
 from webgym.broker import EmbeddedBroker
 from webgym.errors import CheckpointError, UsageError
 from webgym.keys import Keys
+from webgym.params import SyncParameterStore
 from webgym.program import ProgramContext
 from webgym.protocol import EpisodeSummary
 from webgym_learner.assembly import Assembly
+from webgym_learner.inbox import StateLost
 from webgym_learner.trainer import Trainer
 from webgym_learner.validation import Verdict
 from webgym_policy.network import parameters_of
@@ -93,6 +95,29 @@ def test_each_life_is_a_generation_and_none_deals_what_another_dealt(
     parts = assemble().parts(None)
     assert parts.generation == 2
     assert parts.schedule.state() == {"train": 10, "validate": 7, "evaluate": 0, "collect": 0}
+
+
+def test_a_server_that_forgot_the_run_gives_no_generation_twice(
+    assemble: Assemble, client: redis.Redis, keys: Keys
+) -> None:
+    for _ in range(3):
+        last = assemble()
+        parts = last.parts(None)
+        last.close()
+    assert parts.generation == 3
+    parts.counters.version = 5
+    trainer = Trainer(parts)
+    trainer.publish()
+    trainer.checkpoint()
+    client.delete(*client.keys(keys.everything))
+    with pytest.raises(StateLost, match="has forgotten this run"):
+        parts.inbox.check()
+    again = assemble()
+    assert again.parts(again.saved(resume=False)).generation == 4
+    # Where control alone is lost, what was published tells.
+    client.hdel(keys.control, "generation")
+    SyncParameterStore(client, keys).publish(9, 6, {"w": np.zeros(1, np.float32)}, last.schema.hash)
+    assert assemble().parts(None).generation == 7
 
 
 def test_going_on_from_a_checkpoint(assemble: Assemble, client: redis.Redis, keys: Keys) -> None:

@@ -11,6 +11,8 @@ import pytest
 import redis
 import redis.asyncio
 
+from webgym.broker import BrokerConfig, connect
+from webgym.errors import BrokerError
 from webgym.experience import ExperienceWriter
 from webgym.keys import Keys
 from webgym.params import MissingParameters, StaleGeneration, SyncParameterStore
@@ -18,7 +20,7 @@ from webgym.protocol import EpisodeSummary, EpisodeTask, TransitionBatch
 from webgym.queue import SyncTaskQueue
 from webgym.rundir import read_json_lines
 from webgym.schema import Schema
-from webgym_learner.inbox import Inbox
+from webgym_learner.inbox import Inbox, StateLost
 from webgym_learner.recorder import EpisodeLedger
 
 SCHEMA = Schema(nodes=3, node_features=4, texts=2, text_features=3, pair_features=2, goal_features=5)
@@ -176,6 +178,34 @@ def test_parameters_are_pinned_until_let_go_and_an_older_learner_is_refused(
     assert store.latest_version() == 3
     with pytest.raises(StaleGeneration):
         inbox.publish(9, weights, pinned=False)
+
+
+def test_a_learner_learns_that_it_was_replaced_or_forgotten(
+    inbox: Inbox, client: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webgym_learner.inbox._CHECK_SECONDS", 0.0)
+    client.hset(keys.control, "generation", 1)
+    inbox.check()
+    client.hset(keys.control, "generation", 2)
+    with pytest.raises(StaleGeneration, match="generation 1 was replaced by 2"):
+        inbox.check()
+    client.delete(keys.control)
+    with pytest.raises(StateLost, match="flushed, or started again without its data"):
+        inbox.check()
+
+
+def test_a_server_that_is_gone_is_one_line_whatever_is_asked(keys: Keys, ledger: EpisodeLedger) -> None:
+    gone = connect(BrokerConfig("redis://127.0.0.1:1", patience=0))
+    inbox = Inbox(gone, keys, SCHEMA, ledger, generation=1)
+    for ask in (
+        inbox.check,
+        inbox.browsers,
+        inbox.results,
+        lambda: inbox.deal([], {}),
+        lambda: inbox.film("a"),
+    ):
+        with pytest.raises(BrokerError, match="cannot be reached"):
+            ask()
 
 
 def test_a_film_is_found_by_its_episode(inbox: Inbox, client: redis.Redis, keys: Keys) -> None:

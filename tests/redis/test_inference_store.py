@@ -139,6 +139,38 @@ async def test_the_newest_version_is_adopted_while_requests_keep_coming(worker: 
     client.close()
 
 
+async def test_after_a_flush_the_feed_waits_and_does_not_spin(
+    worker: Worker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [0]
+    fetch = SyncParameterStore.fetch
+
+    def counted(*arguments: object) -> object:
+        looks[0] += 1
+        return fetch(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SyncParameterStore, "fetch", counted)
+    worker.publish(4)
+    with worker.serving():
+        asker = worker.client()
+        assert (await asker.q_values(0, observation(1)))[1] == 4
+        client.delete(*client.keys(worker.keys.everything))
+        # An index that names what is not there is the other way to spin.
+        await asyncio.sleep(0.3)
+        assert looks[0] <= 2
+        client.zadd(worker.keys.params_index, {"9": 9})
+        await asyncio.sleep(0.3)
+        assert 0 < looks[0] < 40
+        # What was fetched before goes on answering, and what comes next is adopted.
+        assert (await asker.q_values(0, observation(2)))[1] == 4
+        client.delete(worker.keys.params_index)
+        worker.publish(5)
+        async with asyncio.timeout(10):
+            while (await asker.q_values(0, observation(2)))[1] != 5:
+                await asyncio.sleep(0.02)
+        asker.close()
+
+
 async def test_pinned_versions_are_looked_up_and_missing_ones_told(worker: Worker) -> None:
     worker.publish(1)
     worker.publish(2, pinned=True)

@@ -80,6 +80,33 @@ def test_old_versions_are_trimmed_and_pinned_ones_stay(
     assert left == expected | {keys.params_index, keys.params_generation}
 
 
+def test_what_a_killed_learner_pinned_goes_with_its_successors_first_publication(
+    store: SyncParameterStore, client: redis.Redis, keys: Keys
+) -> None:
+    store.publish(1, 1, state(1), HASH, pinned=True)
+    store.publish(2, 1, state(2), HASH)
+    for version in range(3, 8):
+        store.publish(version, 2, state(version), HASH, pinned=version < 5)
+    assert store.versions() == [2, 3, 4, 5, 6, 7]
+    assert client.smembers(keys.params_pinned) == {b"3", b"4"}
+    for version in range(8, 12):
+        store.publish(version, 2, state(version), HASH)
+    assert store.versions() == [3, 4, 8, 9, 10, 11]
+
+
+def test_a_store_that_lost_all_its_versions_has_nothing_new(
+    store: SyncParameterStore, client: redis.Redis, keys: Keys
+) -> None:
+    store.publish(7, 1, state(7), HASH)
+    client.delete(*client.keys(keys.everything))
+    started = time.monotonic()
+    assert store.wait_newer(7, 0.2) == 0
+    assert time.monotonic() - started >= 0.2
+    store.publish(8, 1, state(8), HASH)
+    assert store.wait_newer(7, 10.0) == 8
+    store.close()
+
+
 def test_nothing_published_is_told_apart(store: SyncParameterStore) -> None:
     with pytest.raises(MissingParameters, match="no parameters were published yet"):
         store.fetch()
@@ -253,7 +280,8 @@ async def test_the_asyncio_store_is_the_same_store(
     np.testing.assert_array_equal((await other.fetch(1, HASH)).state["w"], state(1)["w"])
     with pytest.raises(StaleGeneration):
         await other.publish(3, 1, state(3), HASH)
-    assert await other.unpin(1)
+    await other.publish(3, 2, state(3), HASH, True)
+    assert await other.unpin(3)
     await other.aclose()
 
 

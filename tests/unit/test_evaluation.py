@@ -70,6 +70,7 @@ class PlayedInbox:
         self.added: list[EpisodeTask] = []
         self.at_once = at_once
         self.lost = lost
+        self.checks = 0
         self.extra: list[EpisodeSummary] = []
         self.films: dict[str, dict[bytes, bytes]] = {}
         self.on_look: Callable[[], None] = lambda: None
@@ -77,6 +78,9 @@ class PlayedInbox:
     def add(self, tasks: list[EpisodeTask]) -> int:
         self.added += tasks
         return len(tasks)
+
+    def check(self) -> None:
+        self.checks += 1
 
     def experience(self, block_ms: int) -> list[Any]:
         assert block_ms > 0  # it is what keeps the loop from spinning
@@ -145,6 +149,23 @@ def test_what_has_finished_in_time_counts(
     assert "1 of 4" in caplog.text
 
 
+def test_what_the_server_has_lost_is_queued_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("webgym_learner.evaluation.time.monotonic", lambda: clock[0])
+    inbox = PlayedInbox(at_once=1)
+
+    def look() -> None:
+        clock[0] += 4
+        if clock[0] == 8:
+            inbox.added.clear()
+
+    inbox.on_look = look
+    tallies, complete = evaluation(inbox).run({"trained": tasks("a", 4, 2)}, 100, lambda: False)
+    assert complete
+    assert sorted(s.episode for s in tallies["trained"].summaries) == ["a-0", "a-1", "a-2", "a-3"]
+    assert inbox.checks > 3
+
+
 def test_a_drain_ends_it() -> None:
     asked: list[bool] = []
     tallies, complete = evaluation(PlayedInbox(1)).run(
@@ -163,6 +184,8 @@ def test_the_first_film_there_is_is_written(tmp_path: Path) -> None:
     assert not save_film(cast(Inbox, inbox), ["a", "b"], tmp_path / "film")
     assert not (tmp_path / "film").exists()
     inbox.films["a"] = {b"frame-0": b"no meta"}
+    inbox.films["c"] = {b"meta": b'{"frames": 2}', b"frame-0": b"and no more"}
+    assert not save_film(cast(Inbox, inbox), ["c"], tmp_path / "film")
     inbox.films["b"] = {b"meta": b'{"frames": 2, "goal": "x"}', b"frame-0": b"one", b"frame-1": b"two"}
     assert save_film(cast(Inbox, inbox), ["a", "b"], tmp_path / "film")
     assert sorted(p.name for p in (tmp_path / "film").iterdir()) == ["000.png", "001.png", "film.json"]

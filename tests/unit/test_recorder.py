@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
+from webgym.errors import BrokerError
 from webgym.protocol import EpisodeSummary
 from webgym.run.totals import EpisodeTotals, total_episodes
 from webgym.rundir import read_json_lines
 from webgym.telemetry import Numbers
-from webgym_learner.recorder import EpisodeLedger, MetricsRecorder
+from webgym_learner.recorder import TASK_FIGURES, EpisodeLedger, MetricsRecorder
 
 SUMMARY = EpisodeSummary(
     episode="train-00000000", attempt=1, task="shop", seed=3, purpose="train", success=True, reward=1.0,
@@ -117,6 +119,8 @@ def test_names_without_a_number_count_but_have_no_index(tmp_path: Path) -> None:
 class Hash:
     """The one command of Redis that is used."""
 
+    connection_pool = redis.ConnectionPool(host="redis.example")
+
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
 
@@ -143,3 +147,34 @@ def test_metrics_reach_file_live_view_board_and_scrape(tmp_path: Path) -> None:
     [events] = (tmp_path / "tensorboard").iterdir()
     assert b"loss" in events.read_bytes()
     assert b"good" not in events.read_bytes()
+
+
+def test_each_of_several_tasks_is_told_apart(tmp_path: Path) -> None:
+    client, registry = Hash(), CollectorRegistry()
+    numbers = Numbers({"run": "u"}, registry, each=dict.fromkeys(TASK_FIGURES, "task"))
+    recorder = MetricsRecorder(tmp_path, cast(Any, client), "progress", numbers)
+    tasks = {
+        "buy": {"success": 0.5, "progress": 0.1, "share": 0.75},
+        "browse": {"success": None, "share": 0.25},
+    }
+    recorder.write({"steps": 3, "tasks": tasks})
+    recorder.close()
+    shown = generate_latest(registry).decode()
+    assert 'webgym_task_success{run="u",task="buy"} 0.5' in shown
+    assert 'webgym_task_share{run="u",task="browse"} 0.25' in shown
+    assert 'task_success{run="u",task="browse"}' not in shown
+    assert next(read_json_lines(tmp_path / "metrics.jsonl"))["tasks"] == tasks
+
+
+def test_a_server_that_is_gone_is_one_line_and_the_numbers_are_on_disk(tmp_path: Path) -> None:
+    class Gone(Hash):
+        def hset(self, key: str, mapping: dict[str, str]) -> None:
+            raise redis.ConnectionError("refused")
+
+    recorder = MetricsRecorder(
+        tmp_path, cast(Any, Gone()), "progress", Numbers({"run": "u"}, CollectorRegistry())
+    )
+    with pytest.raises(BrokerError, match=r"redis\.example.* cannot be reached"):
+        recorder.write({"steps": 7})
+    recorder.close()
+    assert next(read_json_lines(tmp_path / "metrics.jsonl"))["steps"] == 7

@@ -87,6 +87,25 @@ def test_every_stretch_of_episodes_holds_each_task_by_its_weight(
         assert abs(seen[f"t{i}"] - count * weight / sum(weights)) <= 4
 
 
+def test_what_is_played_as_a_whole_comes_task_after_task_and_by_weight() -> None:
+    dealing = schedule(1, 3)
+    dealt = dealing.deal("evaluate", 100, record_first=True, label="-v1")
+    assert [t.task for t in dealt] == ["t0"] * 25 + ["t1"] * 75
+    assert sorted(t.episode for t in dealt) == [f"evaluate-v1-{i:08d}" for i in range(100)]
+    assert [t.episode for t in dealt if t.record] == ["evaluate-v1-00000000"]
+    # The very same pages as without an order.
+    again = schedule(1, 3).deal("evaluate", 100)
+    assert {(t.seed, t.task) for t in dealt} == {(t.seed, t.task) for t in again}
+
+
+def test_the_trickle_of_validation_keeps_to_the_pages_that_are_open() -> None:
+    dealing = schedule(1, 1)
+    seen = []
+    for _ in range(4):
+        seen += [t.task for t in dealing.deal("train", 6, stretch=6) + dealing.deal("validate", 2)]
+    assert seen == (["t0"] * 8 + ["t1"] * 8) * 2
+
+
 def test_one_task_among_thousands_of_weight_is_still_dealt() -> None:
     names = Counter(t.task for t in schedule(1, 999).deal("train", 10_000))
     assert 5 <= names["t0"] <= 15

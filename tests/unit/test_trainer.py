@@ -22,6 +22,7 @@ from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, DQNConfig, UpdateResult
 from webgym_learner.inbox import Inbox
+from webgym_learner.meters import fresh_enough
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.schedule import EpisodeSchedule
@@ -61,6 +62,8 @@ class PlayedInbox:
         self.outcome: Callable[[EpisodeTask], str] = lambda task: "terminated"
         self.succeeds: Callable[[EpisodeTask], bool] = lambda task: True
         self.age = 0
+        self.checks = 0
+        self.played: set[str] = set()
         self.per_look = 4
         self._summaries: list[EpisodeSummary] = []
 
@@ -74,6 +77,7 @@ class PlayedInbox:
         self.waiting.sort(key=lambda task: -task.priority)
         playing, self.waiting = self.waiting[: self.per_look], self.waiting[self.per_look :]
         self._summaries += map(self._play, playing)
+        self.played |= {t.episode for t in playing}
         return [self._batch(t) for t in playing if t.purpose == "train" and self.outcome(t) != "fault"]
 
     def results(self) -> list[EpisodeSummary]:
@@ -90,6 +94,19 @@ class PlayedInbox:
 
     def queued(self) -> int:
         return len(self.waiting)
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def add(self, tasks: list[EpisodeTask]) -> int:
+        """As the queue does: what it knows is not taken twice."""
+        fresh = [t for t in tasks if t not in self.waiting and t.episode not in self.played]
+        self.waiting += fresh
+        return len(fresh)
+
+    def lose(self, count: int) -> None:
+        """As a server that was killed before its last second was on the disk."""
+        self.waiting = self.waiting[: len(self.waiting) - count]
 
     def cancel(self, purpose: str) -> int:
         self.cancelled.append(purpose)
@@ -351,6 +368,13 @@ def test_experience_of_parameters_long_gone_is_dropped_and_counted(make: Make) -
     assert stage.parts.counters.transitions < kept + stage.parts.counters.stale
 
 
+def test_of_a_batch_the_fresh_part_is_kept() -> None:
+    versions = np.array([3, 4, 9, 5, 10])
+    assert fresh_enough(versions, 10, 5).tolist() == [False, False, True, True, True]
+    assert fresh_enough(versions, 10, 0).all()
+    assert fresh_enough(versions, 2, 5).all()  # of a learner that goes on from an older checkpoint
+
+
 def test_episodes_that_were_given_up_are_counted(make: Make) -> None:
     stage = make()
     stage.inbox.outcome = lambda task: "fault" if int(task.episode[-1]) < 3 else "terminated"
@@ -418,6 +442,45 @@ def test_success_is_judged_by_one_version_and_its_weights_are_the_result(make: M
     assert same(dict(stage.store.best(["acting"]).arrays["acting"]), judged)
     # What is resumed from is what came last.
     assert same(dict(stage.store.latest(["acting"]).arrays["acting"]), parameters_of(stage.parts.dqn.acting))
+
+
+def test_a_round_whose_episodes_the_server_lost_still_ends(make: Make) -> None:
+    stage = make(stop={"steps": 100_000, "success": 0.9, "window": 30}, looks={"seconds_per_look": 1.0})
+    lost = []
+
+    def look_out(task: EpisodeTask) -> bool:
+        if "-round" in task.episode and not lost:
+            lost.append(task)
+            stage.inbox.lose(len(stage.inbox.waiting))
+        return True
+
+    stage.inbox.succeeds = look_out
+    assert stage.run() is StopReason.SUCCESS
+    assert stage.inbox.checks > 0
+
+
+def test_several_tasks_are_practised_by_progress(make: Make) -> None:
+    tasks = [{"name": "mastered"}, {"name": "rising"}]
+    stage = make(task=tasks, stop={"steps": 2400}, evaluation={"validationShare": 0})
+    stage.inbox.succeeds = lambda task: task.task == "mastered" or stage.parts.counters.steps > 1000
+    stage.run()
+    trained = [t for t in stage.inbox.dealt if t.purpose == "train"]
+    by_time = [
+        sum(t.task == "rising" for t in part) / len(part)
+        for part in (trained[:192], trained[256:384], trained[-128:])
+    ]
+    assert by_time[0] == 0.5  # six stretches of 16 for each of two browsers
+    assert by_time[1] > 0.6
+    assert by_time[2] == pytest.approx(0.5, abs=0.15)  # by now it is mastered, too
+    told = [line["tasks"] for line in stage.notes.lines]
+    assert told[-1]["rising"]["success"] == told[-1]["mastered"]["success"] == 1.0
+    assert max(tasks["rising"]["share"] for tasks in told) == 0.75
+    stage.trainer.checkpoint()
+    saved = json.loads(json.dumps(stage.store.latest().state["curriculum"]))
+    again = EpisodeSchedule(stage.parts.spec.tasks, 0)
+    again.curriculum.load_state(saved)
+    again.load_state(stage.parts.schedule.state())
+    assert again.deal("train", 40) == EpisodeSchedule.deal(stage.parts.schedule, "train", 40)
 
 
 def test_a_round_that_fails_gives_its_browsers_back(make: Make) -> None:

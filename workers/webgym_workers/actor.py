@@ -173,8 +173,8 @@ class Actor:
             logger.warning("%s", reason, extra={"episode": task.episode})
             await self._queue.fail(task.episode, task.attempt, reason, fault.blame)
         except ParametersGone as gone:
-            # Nothing is wrong here: the episode asked for weights that are gone.
-            await self._queue.fail(task.episode, task.attempt, str(gone), "agent")
+            # Nothing is wrong here: the episode asked for weights that are gone, and will not come back.
+            await self._queue.fail(task.episode, task.attempt, str(gone), "agent", final=True)
         finally:
             self.current = None
         return reason

@@ -39,6 +39,7 @@ _PINNED_PATIENCE = 0.1
 """Seconds at most before a pinned version that is asked for is looked up."""
 _PINNED_KEPT = 3
 _RETRY_SECONDS = 0.5
+_MISSING_SECONDS = 0.02
 
 
 class ParameterFeed(threading.Thread):
@@ -84,10 +85,12 @@ class ParameterFeed(threading.Thread):
                 self._fetch_pinned()
                 known = self._newest.version if self._newest else 0
                 newest = self._store.wait_newer(known, _PINNED_PATIENCE)
-                if newest != known:
+                if newest not in (0, known):
                     self._fetch_newest(newest)
             except MissingParameters:
-                continue  # trimmed between the look and the fetch: there is a newer one
+                # Trimmed between the look and the fetch, so there is a newer one; or the index names what is not there,
+                # which must not make this thread spin.
+                self._stopping.wait(_MISSING_SECONDS)
             except BrokerError as error:
                 logger.warning("parameters: %s", error)
                 self._stopping.wait(_RETRY_SECONDS)

@@ -167,7 +167,10 @@ def _tensor(entry: pb.TensorEntry, data: bytes | memoryview, what: str) -> NDArr
         raise ProtocolError(f"{what}: {entry.size} bytes at {entry.offset} do not hold {dtype.name} {shape}")
     if entry.offset % _ALIGNMENT:
         raise ProtocolError(f"{what}: starts at byte {entry.offset}, not a multiple of {_ALIGNMENT}")
-    array: NDArray[np.generic] = np.frombuffer(data, dtype, count, entry.offset).reshape(shape)
+    try:
+        array: NDArray[np.generic] = np.frombuffer(data, dtype, count, entry.offset).reshape(shape)
+    except ValueError:  # nothing, in a shape that is too large for an array all the same
+        raise ProtocolError(f"{what}: no array can have the shape {shape}") from None
     if dtype.kind == "f" and not is_finite(array):
         raise ProtocolError(f"{what}: holds NaN or infinity")
     if not entry.original:

@@ -351,10 +351,14 @@ def _task(payload: bytes, attempt: int) -> EpisodeTask | None:
 
 
 def _reasons(text: bytes) -> tuple[Reason, ...]:
-    return tuple(
-        Reason(int(r["attempt"]), r["worker"], r["reason"], r["fault"], float(r["time"]))
-        for r in json.loads(_text(text))
-    )
+    """None where they cannot be read: an episode that nobody can play must not be what ends the learner."""
+    try:
+        return tuple(
+            Reason(int(r["attempt"]), str(r["worker"]), str(r["reason"]), str(r["fault"]), float(r["time"]))
+            for r in json.loads(_text(text))
+        )
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        return ()
 
 
 def _score(priority: float) -> str:
@@ -363,7 +367,7 @@ def _score(priority: float) -> str:
 
 
 def _number(value: bytes) -> int:
-    return int(value) if value.isdigit() else 0
+    return int(value) if value.isdigit() and len(value) < 19 else 0
 
 
 def _text(value: bytes | str) -> str:

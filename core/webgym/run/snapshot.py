@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,7 +85,7 @@ def parse_snapshot(
     numbers: dict[str, float] = {}
     for key, raw in progress.items():
         value = _json(raw, None)
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and _float(value) == value:
             numbers[_text(key)] = float(value)
     return Snapshot(
         phase=str(state.get("phase") or "start"),
@@ -108,12 +109,12 @@ def _member(id: str, value: Any) -> Member:
     by_kind: dict[str, int] = {}
     pids = value.get("pids")
     if isinstance(restarts, dict):
-        by_kind = {str(k): int(v) for k, v in restarts.items() if isinstance(v, int | float)}
+        by_kind = {str(k): _int(v) for k, v in restarts.items() if isinstance(v, int | float)}
     return Member(
         id=id,
         role=str(value.get("role", "")),
         pid=_int(value.get("pid")),
-        time=float(value["time"]) if isinstance(value.get("time"), int | float) else 0.0,
+        time=_float(value.get("time")),
         browsers=_int(value.get("browsers")),
         alive=_int(value.get("alive")),
         restarts=sum(by_kind.values()) if by_kind else _int(restarts),
@@ -124,7 +125,16 @@ def _member(id: str, value: Any) -> Member:
 
 
 def _int(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) else 0
+    return int(_float(value))
+
+
+def _float(value: Any) -> float:
+    """0 for what is no number, or none that a float holds."""
+    try:
+        number = float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def _text(value: bytes | str) -> str:
@@ -134,5 +144,5 @@ def _text(value: bytes | str) -> str:
 def _json(value: bytes | str, default: Any) -> Any:
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return default

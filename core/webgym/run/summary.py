@@ -36,10 +36,12 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
         At least ``evaluation`` (None without one, else with ``success``, ``episodes``, ``interval``, ...),
         ``steps`` (of training), ``validation_steps``, ``steps_per_second`` (of both, mean over the training),
         ``seconds``, ``training_seconds``,
-        ``episodes``, ``updates``, ``restarts``, ``stop_reason``, ``out``.
+        ``episodes``, ``updates``, ``practice`` (of several tasks: each one's success while training and share of
+        the practice), ``restarts``, ``stop_reason``, ``out``.
     """
     lines = list(read_json_lines(directory.metrics))
-    last = {k: v for k, v in (lines[-1] if lines else {}).items() if isinstance(v, int | float)}
+    latest = lines[-1] if lines else {}
+    last = {k: v for k, v in latest.items() if isinstance(v, int | float)}
     trained, rate = training_rate(lines)
     newest = newest_checkpoint(directory.checkpoints)
     if directory.episodes.is_file():
@@ -61,6 +63,7 @@ def compose_summary(directory: RunDirectory, facts: Mapping[str, Any] | None = N
         "episodes": last.get("episodes", 0),
         "updates": last.get("updates", 0),
         "success": last.get("success"),
+        "practice": latest.get("tasks"),
         "loss": last.get("loss"),
         "version": last.get("version"),
         "staleness": last.get("staleness"),

@@ -88,6 +88,9 @@ class Learner(PodSettings):
     step_cost: Annotated[float, Field(ge=0, le=10)] = 0.02
     """Taken off the reward of each step, in units of reward. Without it an agent that has learned a task
     may put off its end: at a discount of 0.99 waiting costs less than the errors of its estimates."""
+    curriculum: Literal["Progress", "Weights"] = "Progress"
+    """How several tasks share the practice: Weights alone, or half by weight and half by Progress, so that tasks on
+    which success is rising or falling are practised more than those that are mastered or out of reach."""
     replay: Replay = Field(default_factory=Replay)
     """The memory that updates are drawn from."""
     replay_ratio: ReplayRatio = Field(default_factory=ReplayRatio)

@@ -38,7 +38,8 @@ class TaskSpec(SpecModel):
     """Which task: a registered name such as `miniwob.click-button` (`webgym tasks` lists them), the entry
     point of a package that brings tasks, or `module:Class` of your own."""
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    """How often this task is drawn, relative to the weights of the others."""
+    """How often this task is practised, relative to the weights of the others; learning progress shifts that
+    (`learner.curriculum`). Validation rounds and evaluations go by weight alone."""
     params: Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(_json_object)] = Field(
         default_factory=dict
     )
