@@ -54,6 +54,10 @@ class Inbox:
         self._browsers_until = 0.0
         self._reader = ExperienceReader(client, keys, schema)
 
+    def divide(self, rank: int, ranks: int) -> None:
+        """From now on :meth:`experience` has the part of one of so many learners: all of it for ``divide(0, 1)``."""
+        self._reader = ExperienceReader(self._client, self._keys, self._schema, rank=rank, ranks=ranks)
+
     def experience(self, block_ms: int) -> list[TransitionBatch]:
         """Batches that arrived, each once; waits for the first at most so long.
 
