@@ -142,6 +142,7 @@ class Trainer:
             if reason is not None:
                 self._order(OrderKind.DRAIN if reason is StopReason.DRAINED else OrderKind.STOP)
                 self._report(force=True)
+                self._share.release()
                 return reason
             updates = min(_UPDATES_PER_ROUND, self._updates_due())
             self._order(OrderKind.GO, updates)
