@@ -65,6 +65,10 @@ class Inbox:
         self._where = client_where(client)
         self._reader = ExperienceReader(client, keys, schema)
 
+    def divide(self, rank: int, ranks: int) -> None:
+        """From now on :meth:`experience` has the part of one of so many learners: all of it for ``divide(0, 1)``."""
+        self._reader = ExperienceReader(self._client, self._keys, self._schema, rank=rank, ranks=ranks)
+
     def check(self) -> None:
         """Make sure, about every two seconds, that the server still knows this learner as the run's.
 

@@ -20,13 +20,13 @@ from webgym.schema import Observation, Schema
 from webgym.spec import RunSpec
 from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.counters import Counters
-from webgym_learner.dqn import DQN, DQNConfig, UpdateResult
+from webgym_learner.dqn import DQN, DivergedError, DQNConfig, UpdateResult
 from webgym_learner.inbox import Inbox
-from webgym_learner.meters import fresh_enough
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.trainer import StopReason, Trainer, TrainerParts, anneal, ratio_allows
+from webgym_learner.share import anneal, fresh_enough, updates_allowed
+from webgym_learner.trainer import StopReason, Trainer, TrainerParts
 from webgym_learner.validation import Validation, Verdict
 from webgym_policy.network import PolicyNetwork, parameters_of
 
@@ -152,7 +152,7 @@ class PlayedInbox:
 class QuickDQN(DQN):
     """Its updates change the weights, and cost nothing."""
 
-    def update(self, batch: ReplayBatch) -> UpdateResult:
+    def update(self, batch: ReplayBatch, moved=None, meanwhile=None) -> UpdateResult:
         self.updates += 1
         with torch.no_grad():
             for parameter in self.online.parameters():
@@ -245,15 +245,15 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 def test_an_update_is_allowed_as_long_as_the_ratio_holds_after_it(
     updates: int, steps: int, maximum: float
 ) -> None:
-    assert ratio_allows(updates, steps, maximum) == (updates + 1 <= maximum * steps)
+    allowed = updates_allowed(updates, steps, maximum)
+    assert (allowed > 0) == (updates + 1 <= maximum * steps)
+    assert allowed == 0 or updates + allowed <= maximum * steps < updates + allowed + 1
 
 
 def test_without_steps_there_are_no_updates() -> None:
-    assert not ratio_allows(0, 0, 1000.0)
-    done = 0
-    while ratio_allows(done, 10, 2.5):
-        done += 1
-    assert done == 25
+    assert updates_allowed(0, 0, 1000.0) == 0
+    assert updates_allowed(0, 10, 2.5) == 25
+    assert updates_allowed(30, 10, 2.5) == 0
 
 
 def test_the_importance_exponent_rises_to_one_and_stays() -> None:
@@ -294,6 +294,7 @@ def test_training_by_steps(make: Make) -> None:
 def test_a_few_real_updates(make: Make) -> None:
     stage = make(stop={"steps": 40})
     stage.parts.dqn = DQN(PolicyNetwork(SCHEMA, 8, seed=1), DQNConfig(average_decay=0.9))
+    stage.trainer = Trainer(stage.parts)
     stage.run()
     assert stage.parts.dqn.updates >= 8
     assert not same(stage.trainer.initial, parameters_of(stage.parts.dqn.acting))
@@ -578,3 +579,16 @@ def test_a_best_checkpoint_that_is_gone_is_said_and_done_without(
     assert weights.origin == "latest"
     assert same(dict(weights.arrays), parameters_of(stage.parts.dqn.acting))
     assert "the latest weights are evaluated in its stead" in caplog.text
+
+
+def test_weights_that_are_not_finite_are_neither_published_nor_saved(make: Make) -> None:
+    stage = make()
+    stage.trainer.checkpoint()
+    saved, published = stage.store.steps(), len(stage.inbox.published)
+    with torch.no_grad():
+        stage.parts.dqn.online.page.bias[0] = torch.inf
+    for act in (stage.trainer.checkpoint, stage.trainer.publish):
+        with pytest.raises(DivergedError, match="--resume"):
+            act()
+    assert stage.store.steps() == saved
+    assert len(stage.inbox.published) == published
