@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,25 @@ async def call(cluster: Cluster, command: type[Command], *arguments: str, second
     one.configure(parser)
     args = parser.parse_args([*arguments, "--namespace", cluster.namespace])
     return await asyncio.wait_for(asyncio.to_thread(one.run, args), seconds)
+
+
+@contextlib.asynccontextmanager
+async def chart(cluster: Cluster) -> AsyncIterator[None]:
+    """The chart, installed in the namespace and for it alone."""
+    helm = pytest.importorskip("helm_python", reason="pip install helm-python-sdk")
+    values = {
+        "crds": {"enabled": False},
+        "images": {"pullPolicy": "Never"},
+        "operator": {"resyncSeconds": 5, "statusSeconds": 2},
+        "watchNamespaces": [cluster.namespace],
+    }
+    with helm.Config(namespace=cluster.namespace) as config:
+        folder = str(ROOT / "charts" / "webgym")
+        await asyncio.to_thread(config.install, folder, "webgym", values, wait="watcher", timeout=180)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(config.uninstall, "webgym")
 
 
 async def told(
@@ -106,11 +127,9 @@ async def test_a_pod_that_cannot_read_the_volume_is_removed(cluster: Cluster, tm
 async def test_a_run_is_fetched_while_it_trains_and_after(
     cluster: Cluster, tmp_path: Path, capsys: Capture
 ) -> None:
-    from test_cluster_run import installed
-
     from webgym_learner.checkpoint import load_checkpoint
 
-    async with installed(cluster):
+    async with chart(cluster):
         small = ["workers.maxBrowsers=2", "workers.resources.requests.cpu=500m", "storage.retain=false"]
         options = [part for one in small for part in ("--set", one)]
         submitted = asyncio.create_task(

@@ -132,6 +132,7 @@ def _submit(cluster: Cluster, manifest: RunManifest, args: argparse.Namespace) -
         if error.reason != "AlreadyExists":
             raise _explained(error, manifest, cluster) from None
         run, created = _existing(cluster, manifest), False
+    scope = f" -n {cluster.namespace}" if args.namespace or manifest.metadata.namespace else ""
     name, where = manifest.metadata.name, f"in namespace {cluster.namespace}"
     message = (
         f"run {name} was submitted {where}" if created else f"run {name} {where} goes on: it is the same"
@@ -139,13 +140,12 @@ def _submit(cluster: Cluster, manifest: RunManifest, args: argparse.Namespace) -
     if args.wait:
         if not args.json:
             print(printable(message), file=sys.stderr)
-        return _follow(cluster, run, as_json=args.json)
+        return _follow(cluster, run, scope, as_json=args.json)
     if args.json:
         from webgym_operator.client.describe import run_facts
 
         print(json.dumps({**run_facts(run), "created": created, "message": message}, indent=2))
     else:
-        scope = f" -n {cluster.namespace}" if args.namespace or manifest.metadata.namespace else ""
         print(
             printable(f"{message}; follow it by: webgym status {name}{scope}, webgym logs {name}{scope} -f")
         )
@@ -233,7 +233,7 @@ def _explained(error: Exception, manifest: RunManifest, cluster: Cluster) -> Exc
     return error
 
 
-def _follow(cluster: Cluster, run: Object, *, as_json: bool) -> int:
+def _follow(cluster: Cluster, run: Object, scope: str, *, as_json: bool) -> int:
     from webgym_operator.client.describe import describe, progress, run_facts, state, verdict
     from webgym_operator.client.follow import ProgressLine, follow
 
@@ -250,7 +250,7 @@ def _follow(cluster: Cluster, run: Object, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         line.close()
         print(
-            f"webgym: run {name} goes on without you; webgym stop {name} stops it, webgym status {name} shows it",
+            f"webgym: run {name} goes on without you; webgym stop {name}{scope} stops it",
             file=sys.stderr,
         )
         raise
@@ -262,5 +262,5 @@ def _follow(cluster: Cluster, run: Object, *, as_json: bool) -> int:
         print(json.dumps(run_facts(run), indent=2))
     else:
         print("\n".join(map(printable, describe(run, (), time.time()))))
-        print(f"webgym fetch {name} brings its checkpoints and report")
+        print(f"webgym fetch {name}{scope} brings its checkpoints and report")
     return int(code)
