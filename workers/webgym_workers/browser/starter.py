@@ -93,11 +93,7 @@ def start(
         extra=[
             f"--user-data-dir={profile.path}",
             *([f"--lang={options.locale}"] if options.locale else []),
-            *(
-                [f"--proxy-server={options.proxy}", "--proxy-bypass-list=<-loopback>"]
-                if options.proxy
-                else []
-            ),
+            *(_through(options.proxy) if options.proxy else []),
             *options.extra_flags,
         ],
     )
@@ -124,6 +120,16 @@ def start(
         os.close(child_write)
     _live[process.pid] = os.getpid(), process, profile
     return Started(process, our_read, our_write)
+
+
+def _through(proxy: str) -> list[str]:
+    return [
+        f"--proxy-server={proxy}",
+        "--proxy-bypass-list=<-loopback>",
+        # WebRTC would send UDP past the proxy. The flag's name differs between versions.
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    ]
 
 
 def _environment(profile: Profile, options: BrowserOptions) -> dict[str, str]:

@@ -1,0 +1,90 @@
+"""What pages may reach: a decision about one connection, made before it is opened."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["EgressMode", "EgressPolicy", "covers", "is_public", "normal_host", "refusal"]
+
+EgressMode = Literal["Public", "TaskSites", "Offline"]
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Addresses that carry an IPv4 address which a gateway or the kernel would deliver to.
+_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_SITE_LOCAL = ipaddress.IPv6Network("fec0::/10")
+
+
+@dataclass(frozen=True)
+class EgressPolicy:
+    """What pages of a browser may reach.
+
+    Attributes:
+        mode: ``Public``: public addresses. ``TaskSites``: public addresses of ``sites`` alone. ``Offline``: nothing.
+        sites: Host names in lower case; ``*.example.com`` covers all names below example.com, not itself.
+        own: Host and port of the tasks' own servers, which are reached in every mode, private or not.
+    """
+
+    mode: EgressMode = "Public"
+    sites: tuple[str, ...] = ()
+    own: frozenset[tuple[str, int]] = frozenset()
+
+
+def normal_host(host: str) -> str:
+    """A host as rules name it: in lower case, without brackets and trailing dot."""
+    return host.removeprefix("[").removesuffix("]").lower().removesuffix(".")
+
+
+def covers(site: str, host: str) -> bool:
+    """Whether a site of a policy covers a host: the very name, or any name below for ``*.``."""
+    if site.startswith("*."):
+        return host.endswith(site[1:]) and len(host) > len(site) - 1
+    return host == site
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public internet, also by what it carries (IPv4-mapped, NAT64, 6to4, Teredo)."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None or address in _SITE_LOCAL:
+            return False
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if address in _COMPATIBLE or address.teredo is not None:
+            return False
+        if address.sixtofour is not None:
+            return is_public(address.sixtofour)
+        if address in _NAT64[1]:
+            return False
+        if address in _NAT64[0]:
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def refusal(policy: EgressPolicy, host: str, port: int, addresses: Sequence[str]) -> str | None:
+    """Why a connection is refused; None lets it pass.
+
+    Args:
+        policy: What pages may reach.
+        host: Name or address as the page gave it.
+        port: Port.
+        addresses: What the name stands for. All of them are judged, since any may be connected to; empty asks
+            whether the name alone is refused, before it is looked up.
+    """
+    name = normal_host(host)
+    if (name, port) in policy.own:
+        return None
+    if policy.mode == "Offline":
+        return "browser.egress: Offline lets pages reach the task's own server alone"
+    if policy.mode == "TaskSites" and not any(covers(site, name) for site in policy.sites):
+        return "browser.egress: TaskSites names no such site; add it to browser.allowedSites or to the task's sites"
+    for text in addresses:
+        try:
+            public = is_public(ipaddress.ip_address(text))
+        except ValueError:
+            public = False
+        if not public:
+            return "it is at a private address, which pages never reach"
+    return None
