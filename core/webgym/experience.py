@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _PUSH = load_script("experience_push")
 _ACK = load_script("experience_ack", allow_oom=True)
+_READ = load_script("experience_read")
 
 _SEEN = 50_000
 """How many pushed batches Redis remembers, to recognise one that is pushed again."""
@@ -150,11 +151,17 @@ class ExperienceReader:
         client: from :func:`webgym.broker.connect`.
         keys: of the run.
         schema: of the observations.
+        rank: which part is read, where several learners divide the stream among them.
+        ranks: how many parts there are. All of one episode is in one part.
 
     All methods raise :class:`~webgym.errors.BrokerError` when Redis cannot be reached or refuses.
     """
 
-    def __init__(self, client: redis.Redis, keys: Keys, schema: Schema) -> None:
+    def __init__(
+        self, client: redis.Redis, keys: Keys, schema: Schema, *, rank: int = 0, ranks: int = 1
+    ) -> None:
+        if not 0 <= rank < ranks:
+            raise ValueError(f"there is no part {rank} of {ranks}")
         self.rejected = 0
         """Batches that could not be decoded."""
         self.last_rejection = ""
@@ -167,6 +174,7 @@ class ExperienceReader:
         self._caller = ScriptCaller(client)
         self._where = client_where(client)
         self._filter = SequenceFilter()
+        self._part = rank, ranks
         self._cursor = "0"
         self._sizes: dict[str, int] = {}
 
@@ -180,16 +188,11 @@ class ExperienceReader:
         Returns:
             Stream ids, for :meth:`ack`, with batches. An id comes twice if the middle of its batch was known.
         """
-        block = min(block_ms, int(BLOCK_SECONDS * 1000)) or None
         with broker_errors(self._where):
-            reply: Any = self._client.xread(
-                {self._keys.experience: self._cursor}, count=max_batches, block=block
-            )
+            entries = self._entries(max_batches, min(block_ms, int(BLOCK_SECONDS * 1000)) or None)
         received: list[tuple[str, TransitionBatch]] = []
         useless: list[str] = []
-        for raw_id, fields in reply[0][1] if reply else ():
-            id = raw_id.decode()
-            self._cursor = id
+        for id, fields in entries:
             self._sizes[id] = _size(fields.get(b"n", b""))
             fresh = self._fresh(fields.get(b"batch", b""))
             received += [(id, part) for part in fresh]
@@ -219,6 +222,21 @@ class ExperienceReader:
         """How many transitions wait, those read and not yet acknowledged included."""
         with broker_errors(self._where):
             return int(self._client.get(self._keys.experience_backlog) or 0)
+
+    def _entries(self, count: int, block: int | None) -> list[tuple[str, dict[bytes, bytes]]]:
+        """The next entries of our part; the cursor moves beyond all that were looked at."""
+        if self._part == (0, 1):
+            reply = self._client.xread({self._keys.experience: self._cursor}, count=count, block=block)
+            entries = [(id.decode(), fields) for id, fields in reply[0][1]] if reply else []
+            if entries:
+                self._cursor = entries[-1][0]
+            return entries
+        if block is not None:
+            # One entry, whoever's it is, tells that there is something to sort out.
+            self._client.xread({self._keys.experience: self._cursor}, count=1, block=block)
+        cursor, *mine = self._caller(_READ, (self._keys.experience,), (self._cursor, count, *self._part))
+        self._cursor = cursor.decode()
+        return [(id.decode(), dict(zip(flat[::2], flat[1::2], strict=True))) for id, flat in mine]
 
     def _fresh(self, data: bytes) -> list[TransitionBatch]:
         try:

@@ -9,38 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from redis import Redis
 
 from webgym.broker import broker_errors, client_where
-from webgym.errors import CheckpointError, UsageError
+from webgym.errors import CheckpointError
 from webgym.keys import Keys
 from webgym.params import SyncParameterStore
 from webgym.program import ProgramContext
 from webgym.schema import observation_schema
 from webgym.telemetry import Numbers
+from webgym_learner.blueprint import dqn_of, network_of, prepare_process, replay_of
 from webgym_learner.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
 from webgym_learner.counters import Counters
-from webgym_learner.dqn import DQN, DQNConfig
-from webgym_learner.heap import keep_freed_memory
 from webgym_learner.inbox import Inbox
 from webgym_learner.notices import Notices
 from webgym_learner.recorder import TASK_FIGURES, EpisodeLedger, MetricsRecorder
-from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.trainer import TrainerParts
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
-from webgym_policy.network import PolicyNetwork, parameters_of
+from webgym_policy.network import parameters_of
 
 __all__ = ["Assembly"]
 
 logger = logging.getLogger(__name__)
-
-_PRECISIONS = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_LEAST_REPLAY = 256
-"""Transitions that a replay must hold at least: what one message of an actor may bring, twice over."""
 
 
 class Assembly:
@@ -116,7 +109,7 @@ class Assembly:
 
     def initial_weights(self) -> dict[str, NDArray[np.float32]]:
         """The weights that training of this run begins with: the seed gives them."""
-        return parameters_of(self._network(self.spec.seed))
+        return parameters_of(network_of(self.spec, self.schema, self.spec.seed))
 
     def last_progress(self, name: str) -> float:
         """A number as an earlier life of this learner last told it; 0 where it told none."""
@@ -130,7 +123,12 @@ class Assembly:
     # --- parts ----------------------------------------------------------------------------------------------------
 
     def parts(
-        self, saved: Checkpoint | None, seed: int | None = None, *, judging: bool = False
+        self,
+        saved: Checkpoint | None,
+        seed: int | None = None,
+        *,
+        judging: bool = False,
+        local_rank: int | None = None,
     ) -> TrainerParts:
         """Everything that the training loop works with.
 
@@ -138,34 +136,25 @@ class Assembly:
             saved: where to go on from; None begins anew.
             seed: run seed that episodes and weights derive from; None for the manifest's.
             judging: nothing will be trained, so neither a GPU nor what was counted so far matters.
+            local_rank: among the learners of this machine, where there are several.
 
         Raises:
             CheckpointError: the checkpoint is of another make.
             UsageError: the replay would hold too little to begin with.
             RunError: the device is not to be had here.
         """
-        spec, learner = self.spec, self.spec.learner
+        spec = self.spec
         seed = spec.seed if seed is None else seed
-        torch.set_num_threads(learner.threads or 1)
-        keep_freed_memory()
-        torch.manual_seed(seed)
-        config = DQNConfig(
-            learning_rate=learner.learning_rate,
-            target_update_interval=learner.target_update_interval,
-            double=learner.double,
-            gradient_clip=learner.gradient_clip,
-            average_decay=learner.average_decay,
-            device="cpu" if judging else learner.device,
-            precision="auto" if judging else _PRECISIONS[learner.precision],
-        )
-        replay = self._replay()
+        prepare_process(spec, seed)
+        dqn = dqn_of(spec, self.schema, seed, judging=judging, local_rank=local_rank)
+        replay = replay_of(spec, self.schema)
         generation = self._next_generation(saved)
         parts = TrainerParts(
             spec=spec,
             generation=generation,
-            dqn=DQN(self._network(seed), config),
+            dqn=dqn,
             replay=replay,
-            schedule=EpisodeSchedule(spec.tasks, seed, learner.curriculum == "Progress"),
+            schedule=EpisodeSchedule(spec.tasks, seed, spec.learner.curriculum == "Progress"),
             inbox=Inbox(self._client, self.keys, self.schema, self.ledger, generation),
             recorder=self.recorder,
             checkpoints=self.checkpoints,
@@ -192,27 +181,6 @@ class Assembly:
                 more = max(earlier) + 1 - generation
                 generation = int(self._client.hincrby(self.keys.control, "generation", more))
         return generation
-
-    def _network(self, seed: int) -> PolicyNetwork:
-        spec = self.spec
-        return PolicyNetwork(self.schema, spec.policy.hidden_size, spec.learner.dueling, seed=seed)
-
-    def _replay(self) -> PrioritizedReplay:
-        settings = self.spec.learner.replay
-        size = int(settings.capacity_bytes)
-        # An episode of one step takes the room of two: its observation and the one after it.
-        least = max(2 * settings.min_transitions, _LEAST_REPLAY)
-        try:
-            replay = PrioritizedReplay(self.schema, size, settings.alpha)
-        except ValueError as error:
-            raise UsageError(f"spec.learner.replay.capacityBytes: {error}; raise it") from None
-        if replay.capacity < least:
-            enough = -(-size * least // replay.capacity // 2**20)
-            raise UsageError(
-                f"spec.learner.replay.capacityBytes: {settings.capacity_bytes} holds {replay.capacity} transitions of"
-                f" this observation, but {least} have to fit; raise it to {enough}Mi"
-            )
-        return replay
 
     def _restore(self, parts: TrainerParts, saved: Checkpoint) -> None:
         try:

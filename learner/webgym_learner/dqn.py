@@ -20,6 +20,8 @@ from torch.nn import functional as F  # noqa: N812
 from webgym.errors import CheckpointError, ExitCode, ProtocolError, RunError
 from webgym_policy.network import PolicyNetwork, load_parameters, parameters_of, to_tensors, trim_nodes
 
+from .gradient import SharedGradient
+from .group import Group
 from .replay import ReplayBatch
 
 __all__ = ["DQN", "DQNConfig", "DivergedError", "UpdateResult", "choose_device", "choose_precision"]
@@ -124,18 +126,55 @@ class DQN:
         )
         # float16 gradients underflow without scaling; bfloat16 has float32's range.
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == torch.float16)
+        self._group: Group | None = None
+        self._shared: SharedGradient | None = None
 
     @property
     def acting(self) -> PolicyNetwork:
         """The network to publish and evaluate: the average where there is one, else the online network."""
         return self.online if self.average is None else self.average
 
-    def update(self, batch: ReplayBatch) -> UpdateResult:
-        """One gradient step.
+    def join(self, group: Group) -> None:
+        """From now on make each update together with others, beginning where rank 0 is.
 
         Raises:
-            DivergedError: the loss or the gradient is not finite; the weights are unchanged.
+            PeerLost: another learner is gone.
         """
+        saved = self.state_dict()
+        has_moments = bool(saved["arrays"]["optimizer"])
+        head = torch.tensor([self.updates, has_moments], dtype=torch.int64)
+        group.share([head])
+        self.updates = int(head[0])
+        if head[1] and not has_moments:
+            for parameter in self._parameters:
+                self._optimizer.state[parameter] = {
+                    "step": torch.zeros((), device=self.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+        networks = [n for n in (self.online, self.target, self.average) if n is not None]
+        tensors = [tensor for network in networks for tensor in network.state_dict().values()]
+        if head[1]:
+            moments = (self._optimizer.state[parameter] for parameter in self._parameters)
+            tensors += [entry[key] for entry in moments for key in ("step", "exp_avg", "exp_avg_sq")]
+        group.share(tensors)
+        scaler = self._scaler.state_dict()
+        if scaler:
+            scale = torch.tensor([scaler["scale"], scaler["_growth_tracker"]], dtype=torch.float64)
+            group.share([scale])
+            scaler |= {"scale": float(scale[0]), "_growth_tracker": int(scale[1])}
+            self._scaler.load_state_dict(scaler)
+        self._group = group
+        self._shared = SharedGradient(group, self._parameters)
+
+    def update(self, batch: ReplayBatch) -> UpdateResult:
+        """One gradient step; of several learners each calls it with its part of the batch.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite, of whichever learner; the weights are unchanged.
+            PeerLost: another learner is gone; the weights are unchanged.
+        """
+        scales = None if self._group is None else self._group.scales(batch.scale)
         move = self.device.type == "cuda"
         obs = to_tensors(trim_nodes(batch.obs), self.device, non_blocking=move)
         next_obs = to_tensors(trim_nodes(batch.next_obs), self.device, non_blocking=move)
@@ -158,15 +197,23 @@ class DQN:
         # One transfer for all that is read back: each costs a wait for the device.
         errors = (taken.detach() - goal).abs()
         report = torch.cat((errors, loss.detach().view(1), taken.detach().mean().view(1))).cpu().numpy()
-        if not np.isfinite(report).all():
+        mean_loss, q_mean, finite = float(report[-2]), float(report[-1]), bool(np.isfinite(report).all())
+        if self._shared is None or scales is None:
+            if finite:
+                self._optimizer.zero_grad(set_to_none=True)
+                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        else:
+            self._shared.clear()
+            if finite:
+                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            share = batch.scale / scales.largest()
+            mean_loss, q_mean, finite = self._shared.average(mean_loss, q_mean, share, finite=finite)
+        if not finite:
             raise DivergedError(self._diverged("loss"))
-        self._optimizer.zero_grad(set_to_none=True)
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._scaler.unscale_(self._optimizer)
         clip = self.config.gradient_clip
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, clip if clip > 0 else float("inf")))
         if not np.isfinite(norm) and not self._scaler.is_enabled():
-            self._optimizer.zero_grad(set_to_none=True)
             raise DivergedError(self._diverged("gradient"))
         self._scaler.step(self._optimizer)
         self._scaler.update()
@@ -175,9 +222,7 @@ class DQN:
             _copy(self.online, self.target)
         if self.average is not None:
             self._update_average(self.average)
-        return UpdateResult(
-            loss=float(report[-2]), td_errors=report[:-2], q_mean=float(report[-1]), grad_norm=norm
-        )
+        return UpdateResult(loss=mean_loss, td_errors=report[:-2], q_mean=q_mean, grad_norm=norm)
 
     def state_dict(self) -> dict[str, Any]:
         """All that resuming needs: ``arrays`` (nested, by name) and ``state`` (fit for JSON)."""

@@ -86,6 +86,10 @@ class Inbox:
         if found > self._generation:
             raise StaleGeneration(f"learner generation {self._generation} was replaced by {found}")
 
+    def divide(self, rank: int, ranks: int) -> None:
+        """From now on :meth:`experience` has the part of one of so many learners: all of it for ``divide(0, 1)``."""
+        self._reader = ExperienceReader(self._client, self._keys, self._schema, rank=rank, ranks=ranks)
+
     def experience(self, block_ms: int) -> list[TransitionBatch]:
         """Batches that arrived, each once; waits for the first at most so long.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from redis import Redis
+from redis import Redis, RedisError
 
 from webgym.broker import broker_errors, client_where, connect
 from webgym.connection import broker_config
@@ -21,10 +20,15 @@ from webgym.errors import BrokerError
 from webgym.program import Drain, ProgramContext
 from webgym.protocol import EpisodeSummary
 from webgym.rundir import write_json
+from webgym_learner.agreement import agree
 from webgym_learner.assembly import Assembly
 from webgym_learner.checkpoint import Checkpoint
+from webgym_learner.company import lead
 from webgym_learner.evaluation import Evaluation, by_task, save_film
+from webgym_learner.group import PeerLost
 from webgym_learner.inbox import StateLost
+from webgym_learner.place import Place
+from webgym_learner.pulse import Pulse
 from webgym_learner.trainer import StopReason, Trainer, TrainerParts
 from webgym_learner.weights import Weights
 
@@ -34,25 +38,26 @@ logger = logging.getLogger(__name__)
 
 _BASELINE_EPISODES = 50
 """Episodes of the untrained network: enough to tell a task that falls to chance."""
-_STUCK_SECONDS = 60.0
 
 
 class Learner:
-    """Trains and evaluates, once.
+    """Trains and evaluates, once; leads the others where a run has several learners.
 
     Args:
         context: environment of the program.
         drain: the wish to end.
+        place: among the learners of the run, where whoever starts them says so; rank 0.
     """
 
-    def __init__(self, context: ProgramContext, drain: Drain) -> None:
+    def __init__(self, context: ProgramContext, drain: Drain, place: Place | None = None) -> None:
         self._context = context
         self._drain = drain
+        self._place = place
         self._spec = context.manifest.spec
         self._client: Redis = connect(broker_config(self._spec.redis, context.redis_url))
         self._assembly = Assembly(context, self._client)
         self._keys = self._assembly.keys
-        self._alive_at = time.monotonic()
+        self.pulse = Pulse(self._client, self._keys.members, context.id)
 
     # --- the whole ------------------------------------------------------------------------------------------------
 
@@ -63,19 +68,47 @@ class Learner:
             DivergedError: the loss is not finite; the last good checkpoint stays.
             CheckpointError: asked to resume, and there is nothing good to resume from.
             BrokerError: Redis is gone.
+            PeerLost: another learner of the run is gone.
         """
         saved = self._assembly.saved(resume)
-        parts = self._assembly.parts(saved)
+        local_rank = None if self._place is None else self._place.local_rank
+        if local_rank is None and self._spec.learner.replicas > 1:
+            local_rank = 0
+        parts = self._assembly.parts(saved, local_rank=local_rank)
         phase, earlier_reason = self._phase_now()
-        trainer = Trainer(parts)
-        baseline = self._untrained(trainer, saved)
         if saved is not None and phase == "evaluate":
             # An earlier life of this learner had finished training; what is missing is the verdict.
-            self._verdict(trainer, baseline, earlier_reason)
+            trainer = Trainer(parts)
+            self._verdict(trainer, self._untrained(trainer, saved), earlier_reason)
             return 0
         self._phase("train")
+        with lead(self._context, self._place, parts.dqn.device, self._drained) as group:
+            if group is not None:
+                agree(group, self._spec)
+                parts.dqn.join(group)
+                parts.inbox.divide(group.rank, group.ranks)
+                parts.group = group
+            trainer = Trainer(parts)
+            reason = self._train(trainer)
+        # What the others had not taken in yet.
+        parts.inbox.divide(0, 1)
+        trainer.checkpoint()
+        logger.info("training ended: %s after %d steps", reason.value, parts.counters.steps)
+        if reason is StopReason.DRAINED:
+            self._assembly.close()
+            return 0
+        self._verdict(trainer, self._untrained(trainer, saved), reason.value)
+        return 0
+
+    def _train(self, trainer: Trainer) -> StopReason:
         try:
-            reason = trainer.run(self._drained)
+            return trainer.run(self._drained)
+        except PeerLost:
+            # The weights are those of the last update that all made.
+            if self._is_newest(trainer.parts.generation):
+                trainer.checkpoint()
+            self._assembly.recorder.close()
+            raise
         except BrokerError as error:
             # Without the server nobody can have taken over from a learner that is asked to end, or that was alone
             # with it, nor from one that the server has forgotten: the weights are good. Elsewhere a disconnected
@@ -89,13 +122,13 @@ class Learner:
             # A diverged learner must not replace the last good checkpoint.
             self._assembly.recorder.close()
             raise
-        trainer.checkpoint()
-        logger.info("training ended: %s after %d steps", reason.value, parts.counters.steps)
-        if reason is StopReason.DRAINED:
-            self._assembly.close()
-            return 0
-        self._verdict(trainer, baseline, reason.value)
-        return 0
+
+    def _is_newest(self, generation: int) -> bool:
+        """Whether no other learner has taken over; false where nobody can tell."""
+        try:
+            return self._client.hget(self._keys.control, "generation") == str(generation).encode()
+        except (RedisError, OSError):
+            return False
 
     def evaluate(self, checkpoint: str, episodes: int | None, seed: int | None, target: Path) -> int:
         """Evaluate a checkpoint; returns the exit code.
@@ -216,16 +249,5 @@ class Learner:
         return str(json.loads(phase)) if phase else "", str(json.loads(reason)) if reason else ""
 
     def _drained(self) -> bool:
-        self._alive_at = time.monotonic()
+        self.pulse.moved()
         return self._drain.requested
-
-    def beat(self) -> None:
-        """Tell the world that we live; called by a thread with the client's own locking."""
-        figures = {"role": "learner", "pid": os.getpid(), "time": time.time()}
-        with broker_errors(client_where(self._client)):
-            self._client.hset(self._keys.members, self._context.id, json.dumps(figures))
-
-    def unwell(self) -> str | None:
-        """Why ``/healthz`` should fail, or None."""
-        silent = time.monotonic() - self._alive_at
-        return f"the training loop has not moved for {silent:.0f} s" if silent > _STUCK_SECONDS else None

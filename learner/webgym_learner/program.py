@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from webgym.program import Drain, ProgramContext
-    from webgym_learner.learner import Learner
+    from webgym_learner.pulse import Pulse
 
 __all__ = ["LearnerCommand"]
 
@@ -48,14 +49,24 @@ class LearnerCommand:
         from webgym.telemetry import TelemetryServer
 
         def body(context: ProgramContext, drain: Drain) -> int:
+            from webgym_learner.follower import Follower
             from webgym_learner.learner import Learner
+            from webgym_learner.place import Place
 
-            learner = Learner(context, drain)
+            replicas = 1 if args.evaluate else context.manifest.spec.learner.replicas
+            place = Place.from_env(os.environ, replicas)
+            learner: Learner | Follower
+            if place is not None and place.rank > 0:
+                learner = Follower(context, drain, place)
+            else:
+                learner = Learner(context, drain, place)
             stop = threading.Event()
-            heart = threading.Thread(target=_beat, args=(learner, stop), name="heartbeat", daemon=True)
-            with TelemetryServer(learner.unwell, host=context.metrics_host, port=context.metrics_port):
+            heart = threading.Thread(target=_beat, args=(learner.pulse, stop), name="heartbeat", daemon=True)
+            with TelemetryServer(learner.pulse.unwell, host=context.metrics_host, port=context.metrics_port):
                 heart.start()
                 try:
+                    if isinstance(learner, Follower):
+                        return learner.run()
                     if args.evaluate:
                         target = Path(args.target) if args.target else context.out / "evaluation.json"
                         return learner.evaluate(args.checkpoint, args.episodes, args.seed, target)
@@ -66,11 +77,11 @@ class LearnerCommand:
         return run_program(body)
 
 
-def _beat(learner: Learner, stop: threading.Event) -> None:
+def _beat(pulse: Pulse, stop: threading.Event) -> None:
     from webgym.errors import BrokerError
 
     while not stop.wait(_HEARTBEAT_SECONDS):
         try:
-            learner.beat()
+            pulse.beat()
         except BrokerError as error:
             logger.debug("heartbeat not sent: %s", error)

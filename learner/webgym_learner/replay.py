@@ -55,6 +55,9 @@ class ReplayBatch:
     """Importance weights in (0, 1], divided by the largest of the batch."""
     slots: NDArray[np.int64]
     generations: NDArray[np.int64]
+    scale: float = 1.0
+    """The largest importance weight, by which ``weight`` was divided: what the parts of a batch that several learners
+    share are brought to the same measure with."""
 
 
 class PrioritizedReplay:
@@ -188,7 +191,9 @@ class PrioritizedReplay:
         self._head += count
         return count
 
-    def sample(self, batch: int, beta: float, rng: np.random.Generator) -> ReplayBatch:
+    def sample(
+        self, batch: int, beta: float, rng: np.random.Generator, held: float | None = None
+    ) -> ReplayBatch:
         """Draws transitions in proportion to priority ** alpha, stratified, with replacement.
 
         Args:
@@ -196,12 +201,16 @@ class PrioritizedReplay:
             beta: how far importance weights (N * P) ** -beta undo the bias of drawing by priority; 1 undoes
                 it all.
             rng: source of the draw.
+            held: N, where this is one of several replays that each give an equal part of the batch: the transitions in
+                all of them, divided by their number; those of this replay by default.
 
         Raises:
             ValueError: the replay is empty.
         """
         slots, weights = self._tree.sample(batch, rng)
-        importance = (weights * (len(self) / self._tree.total)) ** -beta
+        held = float(len(self)) if held is None else held
+        importance = (weights * (held / self._tree.total)) ** -beta
+        scale = float(importance.max())
         columns = self._transitions.take(slots)
         obs, next_obs = self._observations(columns["obs"], columns["next"])
         # Slot s holds the number congruent to s that lies in [tail, head).
@@ -212,9 +221,10 @@ class PrioritizedReplay:
             action=columns["action"].astype(np.int64),
             reward=columns["reward"].copy(),
             discount=columns["discount"].copy(),
-            weight=(importance / importance.max()).astype(np.float32),
+            weight=(importance / scale).astype(np.float32),
             slots=slots,
             generations=generations,
+            scale=scale,
         )
 
     def update_priorities(

@@ -7,6 +7,7 @@ for experience; below ``replayRatio.min`` it deals no further episodes, so the b
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,16 +24,18 @@ from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, UpdateResult
 from webgym_learner.evaluation import RENEW_SECONDS
+from webgym_learner.group import Group, Order, OrderKind, Report
 from webgym_learner.inbox import Inbox
-from webgym_learner.meters import TrainingMeters, fresh_enough
+from webgym_learner.meters import TrainingMeters
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
+from webgym_learner.share import Share
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
 from webgym_policy.network import parameters_of
 
-__all__ = ["StopReason", "Trainer", "TrainerParts", "anneal", "ratio_allows"]
+__all__ = ["StopReason", "Trainer", "TrainerParts", "updates_allowed"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +81,13 @@ class TrainerParts:
     tell: Callable[[str], None] = logger.warning
     """Says a line that the person who started the run should read."""
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
+    group: Group | None = None
+    """The other learners, which this one leads; None where there are none."""
 
 
-def ratio_allows(updates: int, steps: int, maximum: float) -> bool:
-    """Whether one more update keeps within the largest ratio of updates to environment steps."""
-    return updates + 1 <= maximum * steps
-
-
-def anneal(start: float, updates: int, over: int) -> float:
-    """Importance exponent: from ``start`` to 1 over so many updates (Schaul et al. 2016, section 3.4)."""
-    return min(1.0, start + (1.0 - start) * updates / over)
+def updates_allowed(updates: int, steps: int, maximum: float) -> int:
+    """How many more updates keep within the largest ratio of updates to environment steps."""
+    return max(0, math.floor(maximum * steps) - updates)
 
 
 class Trainer:
@@ -99,6 +99,9 @@ class Trainer:
         self.validation = parts.validation or Validation(spec.stop.success, spec.stop.window)
         self._meters = TrainingMeters()
         self._last_update: UpdateResult | None = None
+        ranks = 1 if parts.group is None else parts.group.ranks
+        self._share = Share(spec, parts.dqn, parts.replay, parts.rng, ranks)
+        self._reports: list[Report] = []
         self._first_step_at: float | None = None
         self._started_updates = parts.dqn.updates
         self._learning_from_steps: int | None = None
@@ -129,6 +132,7 @@ class Trainer:
         Raises:
             DivergedError: the loss is not finite; the last good checkpoint stays.
             BrokerError: Redis is gone.
+            PeerLost: another learner of the run is gone.
         """
         if self.parts.counters.version == 0:
             # Version 1 is the untrained network: actors explore at random as long as it is the newest.
@@ -138,22 +142,24 @@ class Trainer:
             self.parts.inbox.cancel("validate")
             self.publish()
         while True:
-            reason = StopReason.DRAINED if drained() else self._limit_reached()
+            drain = drained() or any(report.drained for report in self._reports)
+            reason = StopReason.DRAINED if drain else self._limit_reached()
             if reason is not None:
+                self._order(OrderKind.DRAIN if reason is StopReason.DRAINED else OrderKind.STOP)
                 self._report(force=True)
                 return reason
             # Before anything is taken off a stream: a learner that stood still may have a successor by now.
             self.parts.inbox.check()
-            may_update = self._may_update()
-            self._collect(block_ms=0 if may_update else 20)
+            updates = min(_UPDATES_PER_ROUND, self._updates_due())
+            self._order(OrderKind.GO, updates)
+            self._collect(block_ms=0 if updates else 20)
             self._deal()
-            if may_update:
-                for _ in range(_UPDATES_PER_ROUND):
-                    self._update()
-                    if not self._may_update():
-                        break
-                if self.parts.dqn.updates - self._published_at >= self.parts.spec.learner.publish_interval:
-                    self.publish()
+            for _ in range(updates):
+                self._last_update = self._share.update(self._held() / max(1, len(self._reports)))
+                self._meters.updated()
+            self._hear()
+            if self.parts.dqn.updates - self._published_at >= self.parts.spec.learner.publish_interval:
+                self.publish()
             if time.monotonic() >= self._next_checkpoint:
                 self.checkpoint()
             self._report()
@@ -175,24 +181,11 @@ class Trainer:
     def _collect(self, block_ms: int) -> None:
         parts = self.parts
         batches = parts.inbox.experience(block_ms)
-        for batch in batches:
-            newest = parts.counters.version
-            keep = fresh_enough(batch.version, newest, parts.spec.policy.max_staleness)
-            kept = int(keep.sum())
-            parts.counters.stale += len(batch) - kept
-            if not kept:
-                continue
-            self._meters.arrived(newest - int(batch.version[keep].min()))
-            parts.replay.add(
-                batch.observations,
-                batch.obs_index[keep],
-                batch.next_index[keep],
-                batch.action[keep],
-                batch.reward[keep],
-                batch.discount[keep],
-                batch.priority[keep],
-            )
-            parts.counters.transitions += kept
+        taken = self._share.take(batches, parts.counters.version)
+        parts.counters.transitions += taken.added
+        parts.counters.stale += taken.stale
+        for age in taken.ages:
+            self._meters.arrived(age)
         for summary in parts.inbox.results():
             self.count(summary)
 
@@ -284,27 +277,39 @@ class Trainer:
 
     # --- updates -------------------------------------------------------------------------------------------------
 
-    def _may_update(self) -> bool:
+    def _updates_due(self) -> int:
         parts = self.parts
         learner = parts.spec.learner
         if self._learning_from_steps is None:
-            if len(parts.replay) < max(
-                learner.replay.min_transitions, parts.spec.policy.exploration.warmup_steps
-            ):
-                return False
+            wanted = max(learner.replay.min_transitions, parts.spec.policy.exploration.warmup_steps)
+            # Every learner has to have something to draw from.
+            if self._held() < wanted or any(report.held == 0 for report in self._reports):
+                return 0
             self._learning_from_steps = self._steps_before
         steps = max(parts.counters.steps, parts.counters.transitions) - self._learning_from_steps
-        return ratio_allows(parts.dqn.updates - self._started_updates, steps, learner.replay_ratio.max)
+        return updates_allowed(parts.dqn.updates - self._started_updates, steps, learner.replay_ratio.max)
 
-    def _update(self) -> None:
+    def _held(self) -> int:
+        """Transitions in the replays of all learners."""
+        return sum(report.held for report in self._reports) if self._reports else len(self.parts.replay)
+
+    # --- other learners ------------------------------------------------------------------------------------------
+
+    def _order(self, kind: OrderKind, updates: int = 0) -> None:
+        group = self.parts.group
+        if group is not None:
+            held = self._held() / group.ranks
+            group.order(Order(kind, updates, self.parts.counters.version, held))
+
+    def _hear(self) -> None:
+        """What the others took in meanwhile."""
         parts = self.parts
-        replay = parts.spec.learner.replay
-        beta = anneal(replay.beta_start, parts.dqn.updates, replay.beta_steps)
-        batch = parts.replay.sample(parts.spec.learner.batch_size, beta, parts.rng)
-        result = parts.dqn.update(batch)
-        parts.replay.update_priorities(batch.slots, batch.generations, result.td_errors)
-        self._last_update = result
-        self._meters.updated()
+        if parts.group is None:
+            return
+        self._reports = parts.group.report(Report(held=len(parts.replay)))
+        others = self._reports[1:]
+        parts.counters.transitions += sum(report.added for report in others)
+        parts.counters.stale += sum(report.stale for report in others)
 
     # --- parameters and checkpoints ------------------------------------------------------------------------------
 
@@ -384,7 +389,7 @@ class Trainer:
             "loss": None if last is None else last.loss,
             "q_mean": None if last is None else last.q_mean,
             "grad_norm": None if last is None else last.grad_norm,
-            "replay_size": len(parts.replay),
+            "replay_size": self._held(),
             "replay_ratio": round((parts.dqn.updates - self._started_updates) / steps, 3)
             if steps > 0
             else None,

@@ -26,7 +26,8 @@ from webgym_learner.meters import fresh_enough
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.trainer import StopReason, Trainer, TrainerParts, anneal, ratio_allows
+from webgym_learner.share import anneal
+from webgym_learner.trainer import StopReason, Trainer, TrainerParts, updates_allowed
 from webgym_learner.validation import Validation, Verdict
 from webgym_policy.network import PolicyNetwork, parameters_of
 
@@ -245,15 +246,15 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 def test_an_update_is_allowed_as_long_as_the_ratio_holds_after_it(
     updates: int, steps: int, maximum: float
 ) -> None:
-    assert ratio_allows(updates, steps, maximum) == (updates + 1 <= maximum * steps)
+    allowed = updates_allowed(updates, steps, maximum)
+    assert (allowed > 0) == (updates + 1 <= maximum * steps)
+    assert allowed == 0 or updates + allowed <= maximum * steps < updates + allowed + 1
 
 
 def test_without_steps_there_are_no_updates() -> None:
-    assert not ratio_allows(0, 0, 1000.0)
-    done = 0
-    while ratio_allows(done, 10, 2.5):
-        done += 1
-    assert done == 25
+    assert updates_allowed(0, 0, 1000.0) == 0
+    assert updates_allowed(0, 10, 2.5) == 25
+    assert updates_allowed(30, 10, 2.5) == 0
 
 
 def test_the_importance_exponent_rises_to_one_and_stays() -> None:
@@ -294,6 +295,7 @@ def test_training_by_steps(make: Make) -> None:
 def test_a_few_real_updates(make: Make) -> None:
     stage = make(stop={"steps": 40})
     stage.parts.dqn = DQN(PolicyNetwork(SCHEMA, 8, seed=1), DQNConfig(average_decay=0.9))
+    stage.trainer = Trainer(stage.parts)
     stage.run()
     assert stage.parts.dqn.updates >= 8
     assert not same(stage.trainer.initial, parameters_of(stage.parts.dqn.acting))

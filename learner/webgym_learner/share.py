@@ -1,0 +1,98 @@
+"""What each learner of a run does alike, leading or not: take in experience, and make its part of an update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from webgym.protocol import TransitionBatch
+from webgym.spec import RunSpec
+from webgym_learner.dqn import DQN, UpdateResult
+from webgym_learner.meters import fresh_enough
+from webgym_learner.replay import PrioritizedReplay
+
+__all__ = ["Share", "Taken", "anneal"]
+
+
+def anneal(start: float, updates: int, over: int) -> float:
+    """Importance exponent: from ``start`` to 1 over so many updates (Schaul et al. 2016, section 3.4)."""
+    return min(1.0, start + (1.0 - start) * updates / over)
+
+
+@dataclass
+class Taken:
+    """What became of experience that came in."""
+
+    added: int = 0
+    """Transitions that are in the replay now."""
+    stale: int = 0
+    """Transitions dropped because their parameters were too old."""
+    ages: list[int] = field(default_factory=list)
+    """Of each batch, by how many versions its oldest parameters were behind."""
+
+
+class Share:
+    """One learner's share of the learning.
+
+    Args:
+        spec: of the run.
+        dqn: the network that is trained.
+        replay: this learner's experience.
+        rng: what is drawn from it by.
+        ranks: how many learners share each batch.
+    """
+
+    def __init__(
+        self, spec: RunSpec, dqn: DQN, replay: PrioritizedReplay, rng: np.random.Generator, ranks: int = 1
+    ) -> None:
+        self._spec = spec
+        self._dqn = dqn
+        self._replay = replay
+        self._rng = rng
+        self._batch_size = spec.learner.batch_size // ranks
+
+    def take(self, batches: Iterable[TransitionBatch], version: int) -> Taken:
+        """Put experience into the replay; what is too old is dropped.
+
+        Args:
+            batches: as they arrived.
+            version: the newest of the parameters.
+        """
+        taken, limit = Taken(), self._spec.policy.max_staleness
+        for batch in batches:
+            keep = fresh_enough(batch.version, version, limit)
+            kept = int(keep.sum())
+            taken.stale += len(batch) - kept
+            if not kept:
+                continue
+            taken.added += kept
+            taken.ages.append(version - int(batch.version[keep].min()))
+            self._replay.add(
+                batch.observations,
+                batch.obs_index[keep],
+                batch.next_index[keep],
+                batch.action[keep],
+                batch.reward[keep],
+                batch.discount[keep],
+                batch.priority[keep],
+            )
+        return taken
+
+    def update(self, held: float | None = None) -> UpdateResult:
+        """Draw this learner's part of a batch, make the update, set the priorities.
+
+        Args:
+            held: transitions that a learner holds on average, where several share the batch.
+
+        Raises:
+            DivergedError: see :meth:`DQN.update`.
+            PeerLost: likewise.
+        """
+        settings = self._spec.learner.replay
+        beta = anneal(settings.beta_start, self._dqn.updates, settings.beta_steps)
+        batch = self._replay.sample(self._batch_size, beta, self._rng, held)
+        result = self._dqn.update(batch)
+        self._replay.update_priorities(batch.slots, batch.generations, result.td_errors)
+        return result
