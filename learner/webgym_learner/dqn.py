@@ -224,6 +224,18 @@ class DQN:
             self._update_average(self.average)
         return UpdateResult(loss=mean_loss, td_errors=report[:-2], q_mean=q_mean, grad_norm=norm)
 
+    def check(self) -> None:
+        """Make sure that the weights are fit to be kept: an optimizer step may have carried them beyond all bounds,
+        which the loss of the next update would show too late.
+
+        Raises:
+            DivergedError: one is not finite.
+        """
+        networks = [network for network in (self.online, self.average) if network is not None]
+        for parameter in (parameter for network in networks for parameter in network.parameters()):
+            if not bool(torch.isfinite(parameter).all()):
+                raise DivergedError(self._diverged("network"))
+
     def state_dict(self) -> dict[str, Any]:
         """All that resuming needs: ``arrays`` (nested, by name) and ``state`` (fit for JSON)."""
         arrays: dict[str, Any] = {
@@ -308,8 +320,9 @@ class DQN:
 
     def _diverged(self, what: str) -> str:
         return (
-            f"the {what} is not finite at update {self.updates + 1}: training diverged;"
-            f" lower learner.learningRate (now {self.config.learning_rate:g}) and resume from a checkpoint"
+            f"the {what} is not finite at update {self.updates + 1}: training diverged; lower learner.learningRate"
+            f" (now {self.config.learning_rate:g}) or the scale of the rewards, and go on from the last good"
+            " checkpoint by --resume"
         )
 
 

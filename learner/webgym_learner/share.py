@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -13,12 +14,17 @@ from webgym_learner.dqn import DQN, UpdateResult
 from webgym_learner.meters import fresh_enough
 from webgym_learner.replay import PrioritizedReplay
 
-__all__ = ["Share", "Taken", "anneal"]
+__all__ = ["Share", "Taken", "anneal", "updates_allowed"]
 
 
 def anneal(start: float, updates: int, over: int) -> float:
     """Importance exponent: from ``start`` to 1 over so many updates (Schaul et al. 2016, section 3.4)."""
     return min(1.0, start + (1.0 - start) * updates / over)
+
+
+def updates_allowed(updates: int, steps: int, maximum: float) -> int:
+    """How many more updates keep within the largest ratio of updates to environment steps."""
+    return max(0, math.floor(maximum * steps) - updates)
 
 
 @dataclass

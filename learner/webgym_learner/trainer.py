@@ -7,7 +7,6 @@ for experience; below ``replayRatio.min`` it deals no further episodes, so the b
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,12 +29,12 @@ from webgym_learner.meters import TrainingMeters
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.share import Share
+from webgym_learner.share import Share, updates_allowed
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
 from webgym_policy.network import parameters_of
 
-__all__ = ["StopReason", "Trainer", "TrainerParts", "updates_allowed"]
+__all__ = ["StopReason", "Trainer", "TrainerParts"]
 
 logger = logging.getLogger(__name__)
 
@@ -83,11 +82,6 @@ class TrainerParts:
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     group: Group | None = None
     """The other learners, which this one leads; None where there are none."""
-
-
-def updates_allowed(updates: int, steps: int, maximum: float) -> int:
-    """How many more updates keep within the largest ratio of updates to environment steps."""
-    return max(0, math.floor(maximum * steps) - updates)
 
 
 class Trainer:
@@ -314,7 +308,12 @@ class Trainer:
     # --- parameters and checkpoints ------------------------------------------------------------------------------
 
     def publish(self, *, pinned: bool = False) -> int:
-        """Publish the acting network as a new version; returns the version."""
+        """Publish the acting network as a new version; returns the version.
+
+        Raises:
+            DivergedError: it is not finite.
+        """
+        self.parts.dqn.check()
         counters = self.parts.counters
         counters.version += 1
         self._published_at = self.parts.dqn.updates
@@ -322,8 +321,13 @@ class Trainer:
         return counters.version
 
     def checkpoint(self) -> int:
-        """Write a checkpoint; returns the step it is named by, which may lie beyond the steps taken."""
+        """Write a checkpoint; returns the step it is named by, which may lie beyond the steps taken.
+
+        Raises:
+            DivergedError: the network is not finite; the last good checkpoint stays.
+        """
         parts = self.parts
+        parts.dqn.check()
         self._next_checkpoint = time.monotonic() + parts.spec.learner.checkpoint.interval_seconds
         saved = parts.dqn.state_dict()
         arrays: dict[str, Any] = dict(saved["arrays"])

@@ -20,14 +20,14 @@ from webgym.schema import Observation, Schema
 from webgym.spec import RunSpec
 from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.counters import Counters
-from webgym_learner.dqn import DQN, DQNConfig, UpdateResult
+from webgym_learner.dqn import DQN, DivergedError, DQNConfig, UpdateResult
 from webgym_learner.inbox import Inbox
 from webgym_learner.meters import fresh_enough
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.share import anneal
-from webgym_learner.trainer import StopReason, Trainer, TrainerParts, updates_allowed
+from webgym_learner.share import anneal, updates_allowed
+from webgym_learner.trainer import StopReason, Trainer, TrainerParts
 from webgym_learner.validation import Validation, Verdict
 from webgym_policy.network import PolicyNetwork, parameters_of
 
@@ -580,3 +580,16 @@ def test_a_best_checkpoint_that_is_gone_is_said_and_done_without(
     assert weights.origin == "latest"
     assert same(dict(weights.arrays), parameters_of(stage.parts.dqn.acting))
     assert "the latest weights are evaluated in its stead" in caplog.text
+
+
+def test_weights_that_are_not_finite_are_neither_published_nor_saved(make: Make) -> None:
+    stage = make()
+    stage.trainer.checkpoint()
+    saved, published = stage.store.steps(), len(stage.inbox.published)
+    with torch.no_grad():
+        stage.parts.dqn.online.page.bias[0] = torch.inf
+    for act in (stage.trainer.checkpoint, stage.trainer.publish):
+        with pytest.raises(DivergedError, match="--resume"):
+            act()
+    assert stage.store.steps() == saved
+    assert len(stage.inbox.published) == published

@@ -57,7 +57,7 @@ class Checkpoint(SpecModel):
     """How many of the latest are kept; the best by validation is kept besides."""
     replay: bool = False
     """Whether the replay memory is saved too. Resuming is then seamless, and each checkpoint as large as
-    it."""
+    it. Of several learners the first saves its part."""
 
 
 class Learner(PodSettings):
