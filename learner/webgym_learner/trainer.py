@@ -32,6 +32,8 @@ from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.share import Share, updates_allowed
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
+from webgym_learner.window import RateMeter, SuccessWindow
+from webgym_policy.description import description_of
 from webgym_policy.network import parameters_of
 
 __all__ = ["StopReason", "Trainer", "TrainerParts"]
@@ -340,6 +342,7 @@ class Trainer:
             "validation": self.validation.state(),
             "rng": parts.rng.bit_generator.state,
             "generation": parts.generation,
+            "network": description_of(parts.dqn.online),
         }
         if parts.spec.learner.checkpoint.replay:
             replay_arrays, replay_state = parts.replay.state()
