@@ -92,7 +92,7 @@ def test_the_model_chooses_what_the_policy_chooses(
         assert action[0].tolist() == [ActionKind.WAIT, 0, 0]  # nothing was valid there
     if frame is None:
         _, episode = recorded_episode(frames=False)
-        seen = episode.unpacked()
+        seen = {name: array.copy() for name, array in episode.unpacked().items()}
         want = np.where(seen["action_mask"] != 0, infer(network, seen), -np.inf)
         assert session.run(["flat_action"], dict(seen))[0].tolist() == want.argmax(1).tolist()
 
