@@ -20,6 +20,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from webgym.errors import ProtocolError
 from webgym.schema import GLOBAL_KINDS, NODE_KINDS, TEXT_KINDS, Schema
+from webgym_policy.stem import FrameStem
 
 __all__ = [
     "PolicyNetwork",
@@ -76,7 +77,7 @@ class PolicyNetwork(nn.Module):
         self.text_in = nn.Linear(s.text_features + s.pair_features, h)
         context_inputs = 3 * h + s.goal_features
         if s.frame is not None:
-            self.stem: _FrameStem | None = _FrameStem(s.frame, h)
+            self.stem: FrameStem | None = FrameStem(s.frame, h)
             context_inputs += h
         else:
             self.stem = None
@@ -174,33 +175,6 @@ class PolicyNetwork(nn.Module):
         # (kinds * texts) rows, so that the result needs one transposition only.
         weight = torch.einsum("kr,tu->ktur", self.pair_out.weight, each).reshape(kinds * texts, -1)
         return F.linear(hidden, weight).view(batch, nodes, kinds, texts).transpose(1, 2)
-
-
-class _FrameStem(nn.Module):
-    """Convolutions over the frame, uint8 (B, 224, 224, 3) -> float (B, H); 4 million products a frame."""
-
-    def __init__(self, frame: tuple[int, int, int], hidden_size: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            # The first convolution tiles the frame without overlap: that is where the pixels are, so it is
-            # the cost.
-            nn.Conv2d(frame[2], 16, 8, stride=8),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 4, stride=2),
-            nn.ReLU(),
-            nn.Conv2d(32, 32, 3, stride=2),
-            nn.ReLU(),
-            nn.Flatten(),
-        )
-        with torch.no_grad():
-            size = self.layers(torch.zeros(1, frame[2], frame[0], frame[1])).shape[1]
-        self.out = nn.Linear(size, hidden_size)
-
-    def forward(self, frame: Tensor) -> Tensor:
-        # NHWC bytes seen as NCHW are already in channels-last order: no copy but the one to float.
-        pixels = frame.permute(0, 3, 1, 2).to(self.out.weight.dtype) * (1.0 / 255.0)
-        hidden: Tensor = F.relu(self.out(self.layers(pixels)))
-        return hidden
 
 
 def _pool(node: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from webgym_policy.network import (
     to_tensors,
     trim_nodes,
 )
+from webgym_policy.stem import FrameStem
 
 SCHEMA = Schema(nodes=6, texts=3)
 
@@ -229,3 +230,19 @@ def test_half_precision_observations_give_the_same_values() -> None:
     }
     half = {k: v.astype(np.float16) if v.dtype == np.float32 else v for k, v in batch.items()}
     np.testing.assert_array_equal(infer(network, half), infer(network, batch))
+
+
+def test_the_frame_taken_a_few_at_a_time_is_the_convolution_and_has_its_gradient() -> None:
+    torch.manual_seed(0)
+    stem = FrameStem((96, 104, 3), 8)
+    frame = torch.randint(0, 256, (11, 96, 104, 3), dtype=torch.uint8)
+    seen = stem(frame)
+    grown = torch.randn_like(seen)
+    seen.backward(grown)
+    got = {name: parameter.grad.clone() for name, parameter in stem.named_parameters()}
+    stem.zero_grad()
+    whole = torch.relu(stem.out(stem.layers(frame.permute(0, 3, 1, 2).float() / 255)))
+    torch.testing.assert_close(seen, whole)
+    whole.backward(grown)
+    for name, parameter in stem.named_parameters():
+        torch.testing.assert_close(got[name], parameter.grad, rtol=1e-3, atol=1e-5)
