@@ -1,8 +1,8 @@
 """The network's eye: convolutions over the frame, cheap enough for a CPU.
 
-A batch of frames is small as bytes and large as floats: 128 of them take 77 MB, which a processor spends more time moving
-about than multiplying. So on a CPU the first layer takes a few frames at a time: their floats stay in its cache. It keeps
-the bytes for the backward pass, and widens them once more there.
+A batch of frames is small as bytes and large as floats: 128 of them take 77 MB, which a processor spends more time
+moving about than multiplying. So on a CPU the first layer takes a few frames at a time: their floats stay in its cache.
+It keeps the bytes for the backward pass, and widens them once more there.
 """
 
 from __future__ import annotations
@@ -82,5 +82,6 @@ class _Tiles(torch.autograd.Function):
         for part, its in zip(
             torch.split(pixels, _FRAMES_AT_ONCE), torch.split(gradient, _FRAMES_AT_ONCE), strict=True
         ):
-            of_weight += conv2d_weight(part.to(weight.dtype), weight.shape, its, stride=weight.shape[2:])
+            floats = part.to(weight.dtype)
+            of_weight += conv2d_weight(floats, weight.shape, its, weight.shape[2:])  # type: ignore[no-untyped-call]
         return None, of_weight, gradient.sum((0, 2, 3))

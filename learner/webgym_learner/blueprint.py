@@ -58,6 +58,7 @@ def dqn_of(
         average_decay=learner.average_decay,
         device=device,
         precision="auto" if judging else _PRECISIONS[learner.precision],
+        compile="off" if judging else learner.compile,
     )
     return DQN(network_of(spec, schema, seed), config)
 

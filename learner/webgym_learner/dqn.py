@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from webgym.errors import CheckpointError, ExitCode, ProtocolError, RunError
-from webgym_policy.network import PolicyNetwork, load_parameters, parameters_of, to_tensors, trim_nodes
+from webgym_policy.network import PolicyNetwork, load_parameters, parameters_of
 
+from .compiling import compiled, wants_compiling
 from .gradient import SharedGradient
 from .group import Group
 from .replay import ReplayBatch
+from .transfer import MovedBatch, Transfer
 
 __all__ = ["DQN", "DQNConfig", "DivergedError", "UpdateResult", "choose_device", "choose_precision"]
 
@@ -53,6 +55,8 @@ class DQNConfig:
     """auto, cpu, cuda or cuda:N."""
     precision: str = "auto"
     """auto, float32, bfloat16, float16. auto: float32 on a CPU, else bfloat16, else float16 where it must."""
+    compile: str = "off"
+    """on, off, auto: whether forward and backward pass are compiled (torch.compile)."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,11 @@ class DQN:
         )
         # float16 gradients underflow without scaling; bfloat16 has float32's range.
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == torch.float16)
+        self.transfer = Transfer(self.device)
+        # The same parameters, perhaps by another way.
+        compiles = wants_compiling(self.config.compile, self.device)
+        self._online: Any = compiled(self.online, trains=True) if compiles else self.online
+        self._target: Any = compiled(self.target, trains=False) if compiles else self.target
         self._group: Group | None = None
         self._shared: SharedGradient | None = None
 
@@ -167,53 +176,57 @@ class DQN:
         self._group = group
         self._shared = SharedGradient(group, self._parameters)
 
-    def update(self, batch: ReplayBatch) -> UpdateResult:
+    def update(
+        self,
+        batch: ReplayBatch,
+        moved: MovedBatch | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> UpdateResult:
         """One gradient step; of several learners each calls it with its part of the batch.
+
+        Args:
+            batch: drawn from a replay.
+            moved: the same, if it is on its way to the device already.
+            meanwhile: called once while a GPU computes; a CPU has nothing to do meanwhile.
 
         Raises:
             DivergedError: the loss or the gradient is not finite, of whichever learner; the weights are unchanged.
             PeerLost: another learner is gone; the weights are unchanged.
         """
-        scales = None if self._group is None else self._group.scales(batch.scale)
-        move = self.device.type == "cuda"
-        obs = to_tensors(trim_nodes(batch.obs), self.device, non_blocking=move)
-        next_obs = to_tensors(trim_nodes(batch.next_obs), self.device, non_blocking=move)
-        columns: dict[str, NDArray[Any]] = {
-            "action": batch.action,
-            "reward": batch.reward,
-            "discount": batch.discount,
-            "weight": batch.weight,
-        }
-        on_device = to_tensors(columns, self.device, non_blocking=move)
+        group, shared = self._group, self._shared
+        scales = None if group is None else group.scales(batch.scale)
+        if moved is None:
+            moved = self.transfer.begin(batch)
+        self.transfer.finish(moved)
+        columns = moved.columns
         with self._autocast():
-            goal = self._targets(next_obs, on_device["reward"], on_device["discount"])
-            q = self.online(obs).float()
-            taken = q.gather(1, on_device["action"].unsqueeze(1)).squeeze(1)
+            goal = self._targets(moved.next_obs, columns["reward"], columns["discount"])
+            q = self._online(moved.obs).float()
+            taken = q.gather(1, columns["action"].unsqueeze(1)).squeeze(1)
             if self.config.huber:
                 losses = F.smooth_l1_loss(taken, goal, reduction="none")
             else:
                 losses = F.mse_loss(taken, goal, reduction="none")
-            loss = (losses * on_device["weight"]).mean()
-        # One transfer for all that is read back: each costs a wait for the device.
+            loss = (losses * columns["weight"]).mean()
         errors = (taken.detach() - goal).abs()
-        report = torch.cat((errors, loss.detach().view(1), taken.detach().mean().view(1))).cpu().numpy()
-        mean_loss, q_mean, finite = float(report[-2]), float(report[-1]), bool(np.isfinite(report).all())
-        if self._shared is None or scales is None:
-            if finite:
-                self._optimizer.zero_grad(set_to_none=True)
-                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        figures = torch.stack((loss.detach(), taken.detach().mean()))
+        if shared is None or scales is None:
+            self._optimizer.zero_grad(set_to_none=True)
+            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         else:
-            self._shared.clear()
-            if finite:
-                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            share = batch.scale / scales.largest()
-            mean_loss, q_mean, finite = self._shared.average(mean_loss, q_mean, share, finite=finite)
-        if not finite:
-            raise DivergedError(self._diverged("loss"))
+            shared.clear()
+            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            figures = shared.average(figures, errors, batch.scale / scales.largest())
         self._scaler.unscale_(self._optimizer)
         clip = self.config.gradient_clip
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, clip if clip > 0 else float("inf")))
-        if not np.isfinite(norm) and not self._scaler.is_enabled():
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, clip if clip > 0 else float("inf"))
+        if meanwhile is not None:
+            meanwhile()
+        # One transfer for all that is read back: each costs a wait for the device.
+        report = torch.cat((errors, figures, norm.detach().view(1))).cpu().numpy()
+        if not np.isfinite(report[:-1]).all():
+            raise DivergedError(self._diverged("loss"))
+        if not np.isfinite(report[-1]) and not self._scaler.is_enabled():
             raise DivergedError(self._diverged("gradient"))
         self._scaler.step(self._optimizer)
         self._scaler.update()
@@ -222,7 +235,12 @@ class DQN:
             _copy(self.online, self.target)
         if self.average is not None:
             self._update_average(self.average)
-        return UpdateResult(loss=mean_loss, td_errors=report[:-2], q_mean=q_mean, grad_norm=norm)
+        return UpdateResult(
+            loss=float(report[-3]),
+            td_errors=report[:-3],
+            q_mean=float(report[-2]),
+            grad_norm=float(report[-1]),
+        )
 
     def check(self) -> None:
         """Make sure that the weights are fit to be kept: an optimizer step may have carried them beyond all bounds,
@@ -284,9 +302,9 @@ class DQN:
         self, next_obs: Mapping[str, torch.Tensor], reward: torch.Tensor, discount: torch.Tensor
     ) -> torch.Tensor:
         with torch.no_grad():
-            values = self.target(next_obs).float()
+            values = self._target(next_obs).float()
             valid = next_obs["action_mask"]
-            choose = self.online(next_obs).float() if self.config.double else values
+            choose = self._online(next_obs).float() if self.config.double else values
             # Arithmetic instead of selection: random masks cost a processor a mispredicted branch each.
             best = (choose + (valid.float() - 1.0) * 1e30).argmax(1, keepdim=True)
             value = values.gather(1, best).squeeze(1)

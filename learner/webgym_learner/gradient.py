@@ -10,8 +10,8 @@ from webgym_learner.group import Group
 
 __all__ = ["SharedGradient"]
 
-_FIGURES = 3
-"""Loss, mean value, and who saw a loss that is not finite: they travel with the gradient."""
+_FIGURES = 2
+"""Loss and mean value travel with the gradient."""
 
 
 class SharedGradient:
@@ -40,28 +40,24 @@ class SharedGradient:
         """Set the gradient to zero, before a backward pass adds to it."""
         self._message.zero_()
 
-    def average(self, loss: float, q_mean: float, share: float, *, finite: bool) -> tuple[float, float, bool]:
-        """Average over all learners: the gradient in place, and the figures.
+    def average(self, figures: torch.Tensor, errors: torch.Tensor, share: float) -> torch.Tensor:
+        """Average over all learners: the gradient in place, and what is returned.
 
         Args:
-            loss: of this learner's part of the batch.
-            q_mean: likewise.
+            figures: loss and mean value of this learner's part of the batch, (2,).
+            errors: its TD errors, (B,).
             share: what the importance weights of this part have to be multiplied with.
-            finite: whether the loss is.
 
         Returns:
-            Mean loss, mean value, and whether every learner's loss is finite.
+            Loss and mean value of the whole batch, (2,); not finite if anything of any learner's is not.
 
         Raises:
             PeerLost: another learner is gone.
         """
-        if finite:
-            self._gradient.mul_(share)
-            self._figures.copy_(torch.tensor([loss * share, q_mean, 0.0]))
-        else:
-            self.clear()
-            self._figures[2] = 1.0
+        finite = torch.isfinite(errors).all() & torch.isfinite(figures).all()
+        self._gradient.mul_(share)
+        self._figures[0] = figures[0] * share
+        self._figures[1] = torch.where(finite, figures[1], torch.nan)
         self._group.sum(self._message)
         self._message.div_(self._group.ranks)
-        mean_loss, mean_q, lost = self._figures.tolist()
-        return mean_loss, mean_q, lost == 0.0
+        return self._figures.clone()

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from webgym.protocol import TransitionBatch
 from webgym.spec import RunSpec
 from webgym_learner.dqn import DQN, UpdateResult
 from webgym_learner.meters import fresh_enough
 from webgym_learner.replay import PrioritizedReplay
+from webgym_learner.transfer import MovedBatch
 
 __all__ = ["Share", "Taken", "anneal", "updates_allowed"]
 
@@ -48,16 +50,27 @@ class Share:
         replay: this learner's experience.
         rng: what is drawn from it by.
         ranks: how many learners share each batch.
+        ahead: draw the next batch while a GPU is busy with this one, so before this one's priorities are known; by
+            default where there is a GPU.
     """
 
     def __init__(
-        self, spec: RunSpec, dqn: DQN, replay: PrioritizedReplay, rng: np.random.Generator, ranks: int = 1
+        self,
+        spec: RunSpec,
+        dqn: DQN,
+        replay: PrioritizedReplay,
+        rng: np.random.Generator,
+        ranks: int = 1,
+        *,
+        ahead: bool | None = None,
     ) -> None:
         self._spec = spec
         self._dqn = dqn
         self._replay = replay
         self._rng = rng
         self._batch_size = spec.learner.batch_size // ranks
+        self._ahead = dqn.device.type == "cuda" if ahead is None else ahead
+        self._next: MovedBatch | None = None
 
     def take(self, batches: Iterable[TransitionBatch], version: int) -> Taken:
         """Put experience into the replay; what is too old is dropped.
@@ -96,9 +109,25 @@ class Share:
             DivergedError: see :meth:`DQN.update`.
             PeerLost: likewise.
         """
-        settings = self._spec.learner.replay
-        beta = anneal(settings.beta_start, self._dqn.updates, settings.beta_steps)
-        batch = self._replay.sample(self._batch_size, beta, self._rng, held)
-        result = self._dqn.update(batch)
+        moved = self._next or self._draw(held)
+        self._next = None
+
+        def draw_next() -> None:
+            self._next = self._draw(held)
+
+        batch = moved.batch
+        result = self._dqn.update(batch, moved, draw_next if self._ahead else None)
+        # By then some of them may have been overwritten: the replay knows by their generations.
         self._replay.update_priorities(batch.slots, batch.generations, result.td_errors)
         return result
+
+    def release(self) -> None:
+        """Let go of what training alone needs on a GPU: what comes next in this process, or beside it, may want it."""
+        self._next = None
+        if self._dqn.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _draw(self, held: float | None) -> MovedBatch:
+        settings = self._spec.learner.replay
+        beta = anneal(settings.beta_start, self._dqn.updates, settings.beta_steps)
+        return self._dqn.transfer.begin(self._replay.sample(self._batch_size, beta, self._rng, held))

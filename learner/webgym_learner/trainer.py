@@ -32,7 +32,6 @@ from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.share import Share, updates_allowed
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
-from webgym_learner.window import RateMeter, SuccessWindow
 from webgym_policy.description import description_of
 from webgym_policy.network import parameters_of
 
@@ -143,6 +142,7 @@ class Trainer:
             if reason is not None:
                 self._order(OrderKind.DRAIN if reason is StopReason.DRAINED else OrderKind.STOP)
                 self._report(force=True)
+                self._share.release()
                 return reason
             # Before anything is taken off a stream: a learner that stood still may have a successor by now.
             self.parts.inbox.check()

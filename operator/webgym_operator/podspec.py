@@ -55,7 +55,16 @@ _NOT_FOR_PROGRAMS = (
 _POD_ONLY = ("image", "env", "resources", "nodeSelector", "tolerations")
 _TRAINING_ONLY = (
     *("learningRate", "batchSize", "targetUpdateInterval", "gradientClip", "averageDecay", "replay"),
-    *("replayRatio", "publishInterval", "checkpoint", "device", "precision", "threads", "replicas"),
+    *(
+        "replayRatio",
+        "publishInterval",
+        "checkpoint",
+        "device",
+        "precision",
+        "compile",
+        "threads",
+        "replicas",
+    ),
 )
 
 

@@ -153,7 +153,7 @@ class PlayedInbox:
 class QuickDQN(DQN):
     """Its updates change the weights, and cost nothing."""
 
-    def update(self, batch: ReplayBatch) -> UpdateResult:
+    def update(self, batch: ReplayBatch, moved=None, meanwhile=None) -> UpdateResult:
         self.updates += 1
         with torch.no_grad():
             for parameter in self.online.parameters():

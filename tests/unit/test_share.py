@@ -1,0 +1,119 @@
+"""A learner's share of the learning: what it takes in, and batches drawn ahead while a GPU computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from webgym.schema import Schema
+from webgym.spec import RunSpec
+from webgym_learner import compiling
+from webgym_learner.dqn import DQN, DQNConfig, UpdateResult
+from webgym_learner.replay import PrioritizedReplay, ReplayBatch
+from webgym_learner.share import Share
+from webgym_learner.transfer import Transfer
+from webgym_policy.network import PolicyNetwork
+
+SCHEMA = Schema(nodes=4, texts=2, node_features=5, text_features=3, pair_features=2, goal_features=4)
+SPEC = RunSpec.model_validate(
+    {"task": {"name": "shop:Shop"}, "learner": {"batchSize": 16, "replay": {"minTransitions": 16}}}
+)
+
+
+def filled(steps: int = 60) -> PrioritizedReplay:
+    replay = PrioritizedReplay(SCHEMA, 1 << 20)
+    rng = np.random.default_rng(0)
+    observations = {
+        name: np.ones((steps + 1, *spec.shape), spec.dtype)
+        if name.endswith("mask")
+        else rng.random((steps + 1, *spec.shape)).astype(spec.dtype)
+        for name, spec in SCHEMA.fields().items()
+    }
+    index = np.arange(steps)
+    actions = rng.integers(0, SCHEMA.actions, steps)
+    replay.add(observations, index, index + 1, actions, rng.random(steps), np.full(steps, 0.9))
+    return replay
+
+
+class Watched(DQN):
+    """Keeps what it is trained on."""
+
+    def __init__(self) -> None:
+        super().__init__(PolicyNetwork(SCHEMA, 8), DQNConfig(device="cpu"))
+        self.seen: list[ReplayBatch] = []
+
+    def update(self, batch: ReplayBatch, moved=None, meanwhile=None) -> UpdateResult:
+        assert moved is None or moved.batch is batch
+        self.seen.append(batch)
+        return super().update(batch, moved, meanwhile)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_each_batch_is_drawn_once_and_its_priorities_are_set(ahead: bool) -> None:
+    dqn, replay = Watched(), filled()
+    share = Share(SPEC, dqn, replay, np.random.default_rng(1), ahead=ahead)
+    drawn: list[ReplayBatch] = []
+    sample = replay.sample
+
+    def counted(*arguments) -> ReplayBatch:
+        drawn.append(sample(*arguments))
+        return drawn[-1]
+
+    replay.sample = counted  # type: ignore[method-assign]
+    results = [share.update() for _ in range(5)]
+    assert dqn.updates == 5
+    assert len(drawn) == 5 + ahead
+    assert all(a is b for a, b in zip(dqn.seen, drawn, strict=False))
+    last, slots = results[-1], dqn.seen[-1].slots
+    expected = {
+        int(s): (e + replay.epsilon) ** replay.alpha for s, e in zip(slots, last.td_errors, strict=True)
+    }
+    for slot, weight in expected.items():
+        assert replay._tree.get(np.array([slot]))[0] == pytest.approx(weight, rel=1e-5)
+    share.release()
+    assert share._next is None
+
+
+def test_a_batch_that_is_there_already_makes_the_same_update() -> None:
+    batch = filled().sample(16, 0.5, np.random.default_rng(0))
+    first, second = Watched(), Watched()
+    moved = Transfer(torch.device("cpu")).begin(batch)
+    assert moved.obs["dom"].dtype == torch.float32
+    assert moved.obs["action_mask"].dtype == torch.uint8
+    done: list[int] = []
+    a, b = first.update(batch), second.update(batch, moved, lambda: done.append(second.updates))
+    assert done == [0]  # before the weights change
+    np.testing.assert_array_equal(a.td_errors, b.td_errors)
+    assert (a.loss, a.grad_norm) == (b.loss, b.grad_norm)
+
+
+def test_a_network_that_cannot_be_compiled_trains_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(network: PolicyNetwork, dynamic: bool):
+        def forward(observation):
+            raise RuntimeError("no compiler is here\nand more")
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", broken)
+    dqn = DQN(PolicyNetwork(SCHEMA, 8), DQNConfig(device="cpu", compile="on"))
+    assert dqn._online is dqn.online
+    assert np.isfinite(dqn.update(filled().sample(16, 0.5, np.random.default_rng(0))).loss)
+    settings = [
+        compiling.wants_compiling(s, torch.device(d)) for s in ("auto", "on", "off") for d in ("cpu", "cuda")
+    ]
+    assert settings == [False, True, True, True, False, False]
+
+
+def test_a_compiled_network_makes_the_same_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The same way through, without the minute that code generation takes.
+    real = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda network, dynamic: real(network, dynamic=dynamic, backend="eager")
+    )
+    dqn = DQN(PolicyNetwork(SCHEMA, 8), DQNConfig(device="cpu", compile="on"))
+    assert dqn._online is not dqn.online
+    batch = filled().sample(16, 0.5, np.random.default_rng(0))
+    plain = DQN(PolicyNetwork(SCHEMA, 8), DQNConfig(device="cpu"))
+    for _ in range(2):
+        assert dqn.update(batch).loss == pytest.approx(plain.update(batch).loss, rel=1e-5)
