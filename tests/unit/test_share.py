@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +13,7 @@ import torch
 from webgym.schema import Schema
 from webgym.spec import RunSpec
 from webgym_learner import compiling
+from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.dqn import DQN, DQNConfig, UpdateResult
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.share import Share
@@ -73,6 +78,53 @@ def test_each_batch_is_drawn_once_and_its_priorities_are_set(ahead: bool) -> Non
         assert replay._tree.get(np.array([slot]))[0] == pytest.approx(weight, rel=1e-5)
     share.release()
     assert share._next is None
+
+
+@dataclass
+class Life:
+    """A learner with all that its checkpoint holds."""
+
+    dqn: DQN
+    replay: PrioritizedReplay
+    rng: np.random.Generator
+
+    @classmethod
+    def begin(cls, seed: int) -> Life:
+        config = DQNConfig(device="cpu", average_decay=0.9, target_update_interval=7)
+        replay = PrioritizedReplay(SCHEMA, 1 << 20)
+        return cls(DQN(PolicyNetwork(SCHEMA, 8, seed=seed), config), replay, np.random.default_rng(seed))
+
+    def updates(self, count: int) -> list[UpdateResult]:
+        share = Share(SPEC, self.dqn, self.replay, self.rng)
+        return [share.update() for _ in range(count)]
+
+    def everything(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        saved, (held, replay) = self.dqn.state_dict(), self.replay.state()
+        state = {"dqn": saved["state"], "replay": replay, "rng": self.rng.bit_generator.state}
+        return {**saved["arrays"], "replay": held}, state
+
+
+def test_a_resumed_learner_equals_one_that_was_never_interrupted_bit_for_bit(tmp_path: Path) -> None:
+    """Weights, averages, moments, annealing, target's turn, draws and priorities, through the files."""
+    first = Life.begin(1)
+    first.replay.load_state(*filled().state())
+    first.updates(13)
+    store = CheckpointStore(tmp_path, SCHEMA.hash)
+    store.save(13, *first.everything())
+    found = store.latest()
+    second = Life.begin(2)
+    second.dqn.load_state_dict({"arrays": found.arrays, "state": found.state["dqn"]})
+    second.replay.load_state(found.arrays["replay"], found.state["replay"])
+    second.rng.bit_generator.state = found.state["rng"]
+    for a, b in zip(first.updates(17), second.updates(17), strict=True):
+        assert (a.loss, a.q_mean, a.grad_norm) == (b.loss, b.q_mean, b.grad_norm)
+        np.testing.assert_array_equal(a.td_errors, b.td_errors)
+    (ours, our_state), (theirs, their_state) = first.everything(), second.everything()
+    assert our_state == their_state
+    for group in ours:
+        assert ours[group].keys() == theirs[group].keys()
+        for name in ours[group]:
+            assert ours[group][name].tobytes() == theirs[group][name].tobytes(), (group, name)
 
 
 def test_a_batch_that_is_there_already_makes_the_same_update() -> None:
