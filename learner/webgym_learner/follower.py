@@ -45,7 +45,8 @@ class Follower:
         self._place = place
         self._client: Redis = connect(broker_config(self._spec.redis, context.redis_url))
         self._keys = Keys(context.run_uid)
-        self.pulse = Pulse(self._client, self._keys.members, context.id)
+        # torchrun starts all learners with the environment of one.
+        self.pulse = Pulse(self._client, self._keys.members, f"learner-{place.rank}")
 
     def run(self) -> int:
         """Train, then wait for the end; returns the exit code.

@@ -23,6 +23,8 @@ __all__ = ["ReplayBench", "filled_replay"]
 _WARM_UP = 5
 _BETA = 0.5
 _AT_ONCE = 10_000
+_FRAMES_HELD = 400
+_FRAME_UPDATES = 20
 _COLUMNS = (
     Column("what", "what"),
     Column("median_ms", "median, ms", 3),
@@ -93,16 +95,22 @@ class ReplayBench:
 
         both, drawing, setting = _timed(args.runs, sample, prioritise)
         (whole,) = _timed(args.updates, update)
+        (seeing,) = _timed(min(args.updates, _FRAME_UPDATES), _update_with_frames(args.batch))
         rows = [
             _row("sample and update priorities", both),
             _row("of them: sample, with its observations", drawing),
             _row("of them: update priorities", setting),
             _row("a whole update of the network", whole),
+            _row("a whole update of the network with frames", seeing),
         ]
         return BenchResult(
             figures={
                 "batches_per_second": rows[0]["per_second"],
                 "update_ms": rows[3]["median_ms"],
+                "frame_update_ms": rows[4]["median_ms"],
+                "batch_cpu_ms": rows[0]["cpu_ms"],
+                "update_cpu_ms": rows[3]["cpu_ms"],
+                "frame_update_cpu_ms": rows[4]["cpu_ms"],
                 "transitions": float(len(memory)),
                 "batch": float(args.batch),
             },
@@ -116,24 +124,42 @@ class ReplayBench:
                 "all observations of its transitions, those before and those after.",
                 f"A whole update is sample, forward, backward, optimizer and priorities; {args.updates} of them. All "
                 "on one thread. Rates are over the whole time, medians leave out what else the machine did.",
+                f"With frames: the same of observations with a frame of 224x224 pixels, {_FRAMES_HELD} transitions held.",
             ),
         )
+
+
+def _update_with_frames(size: int) -> Callable[[], None]:
+    """An update of the network that sees, on a replay of its own."""
+    from webgym.schema import FRAME_SHAPE, Schema
+    from webgym_learner.dqn import DQN, DQNConfig
+    from webgym_policy.network import PolicyNetwork
+
+    schema, rng = Schema(frame=FRAME_SHAPE), np.random.default_rng(0)
+    memory = filled_replay(schema, _FRAMES_HELD)
+    dqn = DQN(PolicyNetwork(schema, seed=0), DQNConfig(device="cpu"))
+
+    def update() -> None:
+        batch = memory.sample(size, _BETA, rng)
+        memory.update_priorities(batch.slots, batch.generations, dqn.update(batch).td_errors)
+
+    return update
 
 
 def filled_replay(schema: Schema, transitions: int) -> PrioritizedReplay:
     """A replay full of copies of a recorded episode's transitions, with random priorities.
 
     Args:
-        schema: of the episode: the one without frames.
+        schema: of the episode, without frames or with them.
         transitions: how many it holds.
     """
     from webgym.benches.wire import recorded_episode
     from webgym_learner.replay import PrioritizedReplay
 
-    probe = PrioritizedReplay(schema, 1 << 20)
+    probe = PrioritizedReplay(schema, 1 << 22)
     # A few more: rings are sized in whole transitions, and each brings an observation.
     memory = PrioritizedReplay(schema, (transitions + 64) * (probe.nbytes // probe.capacity + 1))
-    _, episode = recorded_episode(frames=False)
+    _, episode = recorded_episode(frames=schema.frame is not None)
     rng = np.random.default_rng(1)
     at_once = min(_AT_ONCE, transitions)
     rows = np.arange(at_once) % episode.rows
