@@ -16,7 +16,7 @@ from webgym.program import Drain, ProgramContext
 from webgym.schema import observation_schema
 from webgym_learner.agreement import agree
 from webgym_learner.blueprint import dqn_of, prepare_process, replay_of
-from webgym_learner.group import OrderKind, Report, join
+from webgym_learner.group import OrderKind, PeerLost, Report, join
 from webgym_learner.place import Place
 from webgym_learner.pulse import Pulse
 from webgym_learner.share import Share
@@ -62,8 +62,14 @@ class Follower:
             if phase == "done":
                 return 0
             # A leader that takes over may have nothing left to do but to evaluate.
-            if phase != "evaluate" and self._train() is OrderKind.DRAIN:
-                return 0
+            if phase != "evaluate":
+                try:
+                    if self._train() is OrderKind.DRAIN:
+                        return 0
+                except PeerLost:
+                    # Learners that are asked to end together need not wait for each other.
+                    if not self._drain.requested:
+                        raise
             self._drain.wait(_PHASE_SECONDS)
         return 0
 

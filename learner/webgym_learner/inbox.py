@@ -65,10 +65,6 @@ class Inbox:
         self._where = client_where(client)
         self._reader = ExperienceReader(client, keys, schema)
 
-    def divide(self, rank: int, ranks: int) -> None:
-        """From now on :meth:`experience` has the part of one of so many learners: all of it for ``divide(0, 1)``."""
-        self._reader = ExperienceReader(self._client, self._keys, self._schema, rank=rank, ranks=ranks)
-
     def check(self) -> None:
         """Make sure, about every two seconds, that the server still knows this learner as the run's.
 
@@ -89,6 +85,10 @@ class Inbox:
             )
         if found > self._generation:
             raise StaleGeneration(f"learner generation {self._generation} was replaced by {found}")
+
+    def divide(self, rank: int, ranks: int) -> None:
+        """From now on :meth:`experience` has the part of one of so many learners: all of it for ``divide(0, 1)``."""
+        self._reader = ExperienceReader(self._client, self._keys, self._schema, rank=rank, ranks=ranks)
 
     def experience(self, block_ms: int) -> list[TransitionBatch]:
         """Batches that arrived, each once; waits for the first at most so long.

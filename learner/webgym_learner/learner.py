@@ -82,14 +82,21 @@ class Learner:
             self._verdict(trainer, self._untrained(trainer, saved), earlier_reason)
             return 0
         self._phase("train")
-        with lead(self._context, self._place, parts.dqn.device, self._drained) as group:
-            if group is not None:
-                agree(group, self._spec)
-                parts.dqn.join(group)
-                parts.inbox.divide(group.rank, group.ranks)
-                parts.group = group
-            trainer = Trainer(parts)
-            reason = self._train(trainer)
+        try:
+            with lead(self._context, self._place, parts.dqn.device, self._drained) as group:
+                if group is not None:
+                    agree(group, self._spec)
+                    parts.dqn.join(group)
+                    parts.inbox.divide(group.rank, group.ranks)
+                    parts.group = group
+                trainer = Trainer(parts)
+                reason = self._train(trainer)
+        except PeerLost:
+            # Learners that are asked to end together need not wait for each other.
+            if not self._drain.requested:
+                raise
+            self._assembly.close()
+            return 0
         # What the others had not taken in yet.
         parts.inbox.divide(0, 1)
         trainer.checkpoint()

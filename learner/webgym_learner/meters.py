@@ -1,13 +1,32 @@
-"""What a training loop counts along the way: rates and rolling success."""
+"""What a training loop counts along the way: rates, rolling success, staleness."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from webgym.protocol import EpisodeSummary
 from webgym_learner.window import RateMeter, SuccessWindow
 
-__all__ = ["TrainingMeters"]
+__all__ = ["TrainingMeters", "fresh_enough"]
+
+
+def fresh_enough(versions: NDArray[np.integer], newest: int, limit: int) -> NDArray[np.bool_]:
+    """Which transitions were acted with parameters that are not too old.
+
+    Args:
+        versions: (n,) of the parameters that each was acted with.
+        newest: the version of now.
+        limit: how many versions old they may be; 0 for any age.
+
+    Returns:
+        bool (n,).
+    """
+    if not limit:
+        return np.ones(len(versions), dtype=np.bool_)
+    return np.asarray(newest - versions <= limit)
 
 
 class TrainingMeters:
@@ -19,6 +38,7 @@ class TrainingMeters:
         self._steps = RateMeter()
         self._episodes = RateMeter()
         self._updates = RateMeter()
+        self._staleness = 0.0
 
     def trained(self, summary: EpisodeSummary) -> None:
         """A training episode ended, exploration and all."""
@@ -36,6 +56,10 @@ class TrainingMeters:
         """The network was updated once."""
         self._updates.add()
 
+    def arrived(self, age: int) -> None:
+        """Transitions arrived whose oldest was acted with parameters so many versions old."""
+        self._staleness += 0.05 * (age - self._staleness)
+
     def figures(self) -> dict[str, Any]:
         """By the names that metrics have."""
         return {
@@ -44,4 +68,5 @@ class TrainingMeters:
             "updates_per_second": round(self._updates.rate(), 2),
             "success_train": self._success.rate,
             "success_nearly_greedy": self._nearly_greedy.rate,
+            "staleness": round(self._staleness, 2),
         }

@@ -38,7 +38,7 @@ class Pulse:
         """Tell the world that the process lives.
 
         Raises:
-            BrokerError: Redis cannot be reached, or refuses.
+            BrokerError: Redis cannot be reached or refuses.
         """
         figures = {"role": "learner", "pid": os.getpid(), "time": time.time()}
         with broker_errors(client_where(self._client)):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from webgym.protocol import TransitionBatch
 from webgym.spec import RunSpec
 from webgym_learner.dqn import DQN, UpdateResult
+from webgym_learner.meters import fresh_enough
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.transfer import MovedBatch
 
-__all__ = ["Share", "Taken", "anneal", "fresh_enough", "updates_allowed"]
+__all__ = ["Share", "Taken", "anneal", "updates_allowed"]
 
 
 def anneal(start: float, updates: int, over: int) -> float:
@@ -29,22 +29,6 @@ def updates_allowed(updates: int, steps: int, maximum: float) -> int:
     return max(0, math.floor(maximum * steps) - updates)
 
 
-def fresh_enough(versions: NDArray[np.integer], newest: int, limit: int) -> NDArray[np.bool_]:
-    """Which transitions were acted with parameters that are not too old.
-
-    Args:
-        versions: (n,) of the parameters that each was acted with.
-        newest: the version of now.
-        limit: how many versions old they may be; 0 for any age.
-
-    Returns:
-        bool (n,).
-    """
-    if not limit:
-        return np.ones(len(versions), dtype=np.bool_)
-    return np.asarray(newest - versions <= limit)
-
-
 @dataclass
 class Taken:
     """What became of experience that came in."""
@@ -53,6 +37,8 @@ class Taken:
     """Transitions that are in the replay now."""
     stale: int = 0
     """Transitions dropped because their parameters were too old."""
+    ages: list[int] = field(default_factory=list)
+    """Of each batch, by how many versions its oldest parameters were behind."""
 
 
 class Share:
@@ -85,8 +71,6 @@ class Share:
         self._batch_size = spec.learner.batch_size // ranks
         self._ahead = dqn.device.type == "cuda" if ahead is None else ahead
         self._next: MovedBatch | None = None
-        self.staleness = 0.0
-        """By how many versions the parameters of late experience were behind, a moving average."""
 
     def take(self, batches: Iterable[TransitionBatch], version: int) -> Taken:
         """Put experience into the replay; what is too old is dropped.
@@ -102,8 +86,8 @@ class Share:
             taken.stale += len(batch) - kept
             if not kept:
                 continue
-            age = version - int(batch.version[keep].min())
-            self.staleness += 0.05 * (age - self.staleness)
+            taken.added += kept
+            taken.ages.append(version - int(batch.version[keep].min()))
             self._replay.add(
                 batch.observations,
                 batch.obs_index[keep],
@@ -113,7 +97,6 @@ class Share:
                 batch.discount[keep],
                 batch.priority[keep],
             )
-            taken.added += kept
         return taken
 
     def update(self, held: float | None = None) -> UpdateResult:

@@ -180,6 +180,8 @@ class Trainer:
         taken = self._share.take(batches, parts.counters.version)
         parts.counters.transitions += taken.added
         parts.counters.stale += taken.stale
+        for age in taken.ages:
+            self._meters.arrived(age)
         for summary in parts.inbox.results():
             self.count(summary)
 
@@ -394,7 +396,6 @@ class Trainer:
             "loss": None if last is None else last.loss,
             "q_mean": None if last is None else last.q_mean,
             "grad_norm": None if last is None else last.grad_norm,
-            "staleness": round(self._share.staleness, 2),
             "replay_size": self._held(),
             "replay_ratio": round((parts.dqn.updates - self._started_updates) / steps, 3)
             if steps > 0

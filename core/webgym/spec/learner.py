@@ -18,7 +18,7 @@ class Replay(SpecModel):
 
     capacity_bytes: BytesQuantity = Field(default=Quantity("1Gi"))
     """Memory for transitions, as a quantity (`512Mi`); the oldest are evicted beyond it. A transition
-    without a frame takes about 10 kB, one with a frame 150 kB more."""
+    without a frame takes about 10 kB, one with a frame 150 kB more. Each of several learners has so much."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.6
     """How strongly large errors are preferred: 0 samples uniformly, 1 in proportion to the error."""
     beta_start: Annotated[float, Field(ge=0, le=1)] = 0.4

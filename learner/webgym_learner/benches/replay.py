@@ -124,7 +124,7 @@ class ReplayBench:
                 "all observations of its transitions, those before and those after.",
                 f"A whole update is sample, forward, backward, optimizer and priorities; {args.updates} of them. All "
                 "on one thread. Rates are over the whole time, medians leave out what else the machine did.",
-                f"With frames: the same of observations with a frame of 224x224 pixels, {_FRAMES_HELD} held.",
+                f"With frames: the same of observations with 224x224 pixels, {_FRAMES_HELD} of them held.",
             ),
         )
 
