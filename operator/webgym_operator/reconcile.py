@@ -330,7 +330,7 @@ class _Reconciliation:
         run, now, before = self._run, self._now, self._run.status
         ledger = self._ledger
         live: list[PodView] = self._live_workers
-        conditions = [*conditions, sandbox_condition(before, run.spec, live)]
+        conditions = [*conditions, sandbox_condition(before, run.spec, self._observed.figures)]
         status: Object = {
             "observedGeneration": run.generation,
             "conditions": merge_conditions(before, conditions, generation=run.generation, now=now),

@@ -20,7 +20,7 @@ from webgym_operator.redis_objects import Passwords
 from webgym_operator.resources import CHILD_KINDS, config_map, pod_template, support_objects
 from webgym_operator.run import Object, Run
 from webgym_operator.settings import PRIVATE_NETWORKS, Settings
-from webgym_operator.sizing import browsers_per_worker, worker_size
+from webgym_operator.sizing import browsers_per_worker, learner_size, redis_size, worker_size
 
 PASSWORDS = Passwords("1" * 64, "2" * 64, "3" * 64)
 
@@ -167,9 +167,17 @@ def test_browsers_fit_into_what_a_worker_is_given(
     size = worker_size(spec)
     assert 1 <= browsers <= (most or 96)
     assert browsers == 1 or browsers * per_browser * 2**30 <= int(Quantity(size.limits["memory"]))
-    assert browsers == 1 or browsers <= float(Quantity(size.requests["cpu"])) * 1.5 + 0.01
+    assert cpu is None or browsers == 1 or browsers <= cpu * 1.5
     for name, amount in size.requests.items():
         assert name not in size.limits or Quantity(amount) <= Quantity(size.limits[name])
+
+
+def test_a_run_that_says_nothing_of_cores_fits_on_a_node_of_two() -> None:
+    run = make_run({})
+    sizes = (worker_size(run.spec), learner_size(run.spec), redis_size(run.spec))
+    assert sum(float(Quantity(size.requests["cpu"])) for size in sizes) <= 1.75
+    assert browsers_per_worker(run.spec) == 3
+    assert all("cpu" not in size.limits for size in sizes)
 
 
 def test_what_the_user_asks_for_is_kept() -> None:
