@@ -96,6 +96,13 @@ def test_the_status_says_what_workers_tell_of_the_sandbox_and_keeps_it() -> None
     assert cluster.condition("BrowserSandbox") == ("True", "Sandboxed")
 
 
+def test_no_condition_is_without_a_message() -> None:
+    cluster = Cluster()
+    for _ in range(4):
+        cluster.reconcile()
+        assert all(one["message"] for one in cluster.body["status"]["conditions"])
+
+
 def test_one_browser_without_its_sandbox_is_enough_to_say_so() -> None:
     told = [Member("learner-0"), Member("worker-0.0", sandbox_obstacle="")]
     assert sandbox_obstacle(told[:1]) is None

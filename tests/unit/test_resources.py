@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ruamel.yaml import YAML
 from webgym.errors import UsageError
 from webgym.manifest import parse_manifest
 from webgym.spec import Quantity
+from webgym_operator.ownership import root_owned_classes
 from webgym_operator.podspec import USER, manifest_of_pods, manifest_text
 from webgym_operator.redis_objects import Passwords
 from webgym_operator.resources import CHILD_KINDS, config_map, pod_template, support_objects
@@ -355,3 +357,25 @@ def test_images_run_as_the_user_that_pods_name(name: str) -> None:
     assert f"USER {USER}:{USER}" in text
     assert f"useradd --uid {USER}" in text
     assert 'ENTRYPOINT ["/usr/bin/tini", "--", "webgym"]' in text
+
+
+def test_volumes_that_ignore_fsgroup_are_given_to_the_pods_user_and_no_others_are() -> None:
+    plain = {"metadata": {"name": "plain"}, "provisioner": "kubernetes.io/host-path"}
+    default = {
+        "metadata": {"name": "csi", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    }
+    classes = root_owned_classes([plain, {**default, "provisioner": "ebs.csi.aws.com"}])
+    assert classes == {"plain"}
+    settings = dataclasses.replace(SETTINGS, root_owned_classes=classes)
+
+    def owners(run: Run, settings: Settings) -> list[str]:
+        made = [o for o in everything(run, settings) if o["kind"] in ("Pod", "StatefulSet")]
+        specs = [o["spec"] if o["kind"] == "Pod" else o["spec"]["template"]["spec"] for o in made]
+        return [c["name"] for spec in specs for c in spec.get("initContainers", ()) if c["name"] == "owner"]
+
+    assert owners(make_run({}), settings) == []
+    run = make_run({"storage": {"storageClassName": "plain"}})
+    assert len(owners(run, settings)) == 2
+    assert owners(run, dataclasses.replace(settings, volume_ownership="Never")) == []
+    users = make_run({"storage": {"existingClaim": "mine"}})
+    assert len(owners(users, dataclasses.replace(settings, volume_ownership="Always"))) == 2
