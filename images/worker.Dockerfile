@@ -2,34 +2,41 @@
 #
 #   docker build -f images/worker.Dockerfile -t webgym-worker .
 #
-# BASE      the base image; give one with a digest to pin it
-# TORCH     the build of PyTorch. Workers need no GPU: give one without CUDA, which is two gigabytes smaller, and with
-#           PIP_ARGS the index that has it (--extra-index-url ...)
-# CUDA      1 accepts a build with CUDA all the same
-# EXTRAS    worker, or worker,vision (brings ultralytics, which is AGPL-3.0)
-# PIP_ARGS  further options of pip
+# BASE         the base image; give one with a digest to pin it
+# TORCH        the requirement, such as torch==2.13.0
+# TORCH_INDEX  the index that has PyTorch without CUDA, which is two gigabytes smaller; empty where another has it
+# CUDA         1 wants a build of PyTorch with CUDA, which is PyPI's own on Linux; 0 wants one without
+# EXTRAS       worker, or worker,vision (brings ultralytics, which is AGPL-3.0)
+# PIP_ARGS     further options of pip, such as another index
 ARG BASE=docker.io/library/debian:bookworm-slim
 
-FROM ${BASE} AS build
+# What we depend on, apart from our own code, which changes more often.
+FROM ${BASE} AS dependencies
 ARG PIP_ARGS=""
-ARG TORCH="torch"
+ARG TORCH=torch
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG CUDA=0
-ARG EXTRAS=worker
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
-COPY images/constraints.txt images/
-# Apart from our own code, which changes more often.
+COPY pyproject.toml images/constraints.txt images/requirements.py ./
 RUN python3 -m venv /opt/webgym \
- && /opt/webgym/bin/pip install --no-cache-dir --disable-pip-version-check -c images/constraints.txt ${PIP_ARGS} "${TORCH}" \
- && /opt/webgym/bin/python -c "import sys, torch; sys.exit(None if torch.version.cuda is None or '${CUDA}' == '1' else 'webgym: this PyTorch is a build with CUDA; see TORCH at the head of worker.Dockerfile')"
+ && if [ "${CUDA}" = 1 ]; then index=""; else index="${TORCH_INDEX:+--extra-index-url ${TORCH_INDEX}}"; fi \
+ && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} ${index} "${TORCH}" \
+ && /opt/webgym/bin/python -c "import sys, torch; sys.exit(None if (torch.version.cuda is not None) == ('${CUDA}' == '1') else 'webgym: CUDA is ${CUDA}, and this PyTorch is a build for %s; see TORCH_INDEX at the head of the Dockerfile' % (torch.version.cuda or 'CPUs'))"
+ARG EXTRAS=worker
+RUN python3 requirements.py "${EXTRAS}" > requirements.txt \
+ && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} -r requirements.txt
+
+FROM dependencies AS code
+COPY README.md LICENSE ./
 COPY core core
 COPY workers workers
 COPY learner learner
 COPY operator operator
-RUN /opt/webgym/bin/pip install --no-cache-dir --disable-pip-version-check -c images/constraints.txt ${PIP_ARGS} ".[${EXTRAS}]"
+RUN /opt/webgym/bin/pip wheel --no-deps ${PIP_ARGS} --wheel-dir /wheels .
 
 FROM ${BASE}
 RUN apt-get update \
@@ -37,8 +44,10 @@ RUN apt-get update \
       ca-certificates chromium fonts-liberation fonts-noto-cjk fonts-noto-color-emoji python3 tini xvfb \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin webgym
-COPY --from=build /opt/webgym /opt/webgym
 ENV PATH=/opt/webgym/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+COPY --from=dependencies /opt/webgym /opt/webgym
+COPY --from=code /wheels /tmp/wheels
+RUN pip install --no-cache-dir --no-index --no-deps /tmp/wheels/*.whl && rm -r /tmp/wheels && pip check
 USER 10001:10001
 ENTRYPOINT ["/usr/bin/tini", "--", "webgym"]
 CMD ["worker"]

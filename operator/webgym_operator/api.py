@@ -29,6 +29,7 @@ _KINDS = {
     **CHILD_KINDS,
     KIND: (f"{GROUP}/{VERSION}", PLURAL),
     "Event": ("v1", "events"),
+    "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
     "CustomResourceDefinition": ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
 }
 _PAGE = 500

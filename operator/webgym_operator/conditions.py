@@ -48,7 +48,8 @@ def merge_conditions(
                 "type": one.type,
                 "status": one.status,
                 "reason": one.reason,
-                "message": one.message[:_LONGEST],
+                # Never empty: servers of 1.20 take an empty text for none, and refuse the whole status.
+                "message": one.message[:_LONGEST] or one.reason,
                 "lastTransitionTime": before["lastTransitionTime"] if same else time_text(now),
                 "observedGeneration": generation,
             }

@@ -17,7 +17,7 @@ from webgym.broker import BrokerConfig, connect_async
 from webgym.broker_faults import broker_errors
 from webgym.errors import WebGymError
 from webgym.keys import Keys
-from webgym.run.snapshot import parse_snapshot
+from webgym.run.snapshot import Member, parse_snapshot
 from webgym_operator.api import Api, ApiError
 from webgym_operator.cache import Cache, RunKey
 from webgym_operator.observed import Figures
@@ -25,7 +25,7 @@ from webgym_operator.podspec import REDIS_PORT
 from webgym_operator.redis_objects import Passwords
 from webgym_operator.run import Object, Run
 
-__all__ = ["FiguresReader", "busy_workers"]
+__all__ = ["FiguresReader", "busy_workers", "sandbox_obstacle"]
 
 _SECONDS = 3.0
 """For one reading, connecting included."""
@@ -35,6 +35,12 @@ def busy_workers(holders: Iterable[bytes | str]) -> dict[str, int]:
     """By worker: how many episodes it plays; from the names that hold leases, such as ``worker-0.8``."""
     names = (h.decode(errors="replace") if isinstance(h, bytes) else h for h in holders)
     return dict(Counter(name.partition(".")[0] for name in names))
+
+
+def sandbox_obstacle(members: Iterable[Member]) -> str | None:
+    """Why browsers of a run do without Chromium's sandbox: empty where all are in it, None where nobody told."""
+    told = {m.id: m.sandbox_obstacle for m in members if m.sandbox_obstacle is not None}
+    return next((f"{id_}: {why}" for id_, why in sorted(told.items()) if why), "") if told else None
 
 
 class FiguresReader:
@@ -169,13 +175,14 @@ def _decoded(secret: Object, key: str) -> str:
 async def _read(client: redis.asyncio.Redis, keys: Keys) -> Figures:
     queued, leases, holders = keys.queue[0], keys.queue[1], keys.queue[5]
     async with client.pipeline(transaction=False) as pipe:
-        for key in (keys.control, keys.progress):
+        for key in (keys.control, keys.progress, keys.members):
             pipe.hgetall(key)
         pipe.zcard(queued)
         pipe.zcard(leases)
         pipe.hvals(holders)
         replies: list[Any] = await pipe.execute()
-    control, progress, waiting, leased, held = replies
+    control, progress, members, waiting, leased, held = replies
     # Without heartbeats, which are never twice the same: equal figures mean that there is nothing new.
     snapshot = parse_snapshot(control, progress, {})
-    return Figures(snapshot, int(waiting), int(leased), busy_workers(held))
+    obstacle = sandbox_obstacle(parse_snapshot({}, {}, members).members)
+    return Figures(snapshot, int(waiting), int(leased), busy_workers(held), obstacle)

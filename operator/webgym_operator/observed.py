@@ -100,6 +100,8 @@ class Figures:
     """Episodes that are being played."""
     busy: Mapping[str, int] = field(default_factory=dict)
     """By worker: how many episodes it plays."""
+    sandbox_obstacle: str | None = None
+    """Why browsers run without Chromium's sandbox; empty: all run in it; None: no worker has told."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from webgym.spec import PodSettings
+from webgym_operator.ownership import owner_container
 from webgym_operator.run import Object, Run
 from webgym_operator.settings import Settings
 from webgym_operator.sizing import browsers_per_worker, learner_size, shared_memory_bytes, worker_size
@@ -205,7 +206,14 @@ def learner_pod(
     claim: Object = {"persistentVolumeClaim": {"claimName": run.claim_name}}
     spec["volumes"].append({"name": "data", **(claim if rank == 0 else {"emptyDir": {}})})
     spec["subdomain"] = run.learner_name
-    spec["initContainers"] = [
+    spec["initContainers"] = []
+    storage = run.spec.storage
+    existing = storage.existing_claim is not None
+    if rank == 0 and settings.gives_volume(storage.storage_class_name, existing=existing):
+        spec["initContainers"].append(
+            owner_container(container["image"], settings.image_pull_policy, USER, "data", DATA_FOLDER)
+        )
+    spec["initContainers"].append(
         {
             "name": "folder",
             "image": container["image"],
@@ -219,7 +227,7 @@ def learner_pod(
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": [{"name": "data", "mountPath": DATA_FOLDER}],
         }
-    ]
+    )
     if learner.replicas > 1:
         container["ports"].append({"name": "ranks", "containerPort": RANK_PORT, "protocol": "TCP"})
         container["env"] += [

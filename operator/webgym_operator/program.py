@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import logging
 import os
 from pathlib import Path
@@ -70,6 +71,7 @@ async def _serve(settings: Settings, drain: Drain) -> int:
     cache = Cache()
     async with Api() as api:
         await _refuse_older_schema(api)
+        settings = await _with_storage_classes(settings, api)
         reader = FiguresReader(api, cache)
         controller = Controller(api, cache, settings, reader)
         resync = Resync(api, cache, controller, settings.watch_namespaces, settings.resync_seconds)
@@ -128,6 +130,20 @@ async def _first_look(resync: Resync, drain: Drain) -> None:
         except ApiError as error:
             logger.warning("first look: %s", error)
             await asyncio.sleep(1.0)
+
+
+async def _with_storage_classes(settings: Settings, api: Api) -> Settings:
+    from webgym_operator.api import ApiError
+    from webgym_operator.ownership import root_owned_classes
+
+    if settings.volume_ownership != "Auto":
+        return settings
+    try:
+        classes, _ = await api.list("StorageClass")
+    except ApiError as error:
+        logger.warning("may not look at storage classes, so all count as ones that heed fsGroup: %s", error)
+        return settings
+    return dataclasses.replace(settings, root_owned_classes=root_owned_classes(classes))
 
 
 async def _refuse_older_schema(api: Api) -> None:

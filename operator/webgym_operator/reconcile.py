@@ -35,6 +35,13 @@ MANAGER = "webgym.io/operator"
 """What ``spec.managedBy`` says of runs that this operator looks after; the same as leaving it out."""
 
 _REMAINS_SECONDS = 2.0
+_DOING = {
+    "Creating": "pods are being made",
+    "Restarting": "pods that ended are being made anew",
+    "RollingUpdate": "pods of an older spec are being replaced",
+    "ScalingDown": "workers that are no longer wanted end their episodes",
+    "Draining": "pods end their episodes",
+}
 
 
 @dataclass(frozen=True)
@@ -272,7 +279,7 @@ class _Reconciliation:
             progressing = Condition("Progressing", "False", *obstacle)
         elif doing:
             last = self._ledger.last_failure if doing == "Restarting" else ""
-            progressing = Condition("Progressing", "True", doing, message or last)
+            progressing = Condition("Progressing", "True", doing, message or last or _DOING.get(doing, doing))
         else:
             progressing = Condition("Progressing", "False", "Stable", "nothing is changing")
         figures = self._observed.figures
@@ -330,7 +337,7 @@ class _Reconciliation:
         run, now, before = self._run, self._now, self._run.status
         ledger = self._ledger
         live: list[PodView] = self._live_workers
-        conditions = [*conditions, sandbox_condition(before, run.spec, live)]
+        conditions = [*conditions, sandbox_condition(before, run.spec, self._observed.figures)]
         status: Object = {
             "observedGeneration": run.generation,
             "conditions": merge_conditions(before, conditions, generation=run.generation, now=now),

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from webgym.keys import Keys
+from webgym_operator.ownership import owner_container
 from webgym_operator.podspec import (
     CONTAINER_SECURITY,
     GRACE_SECONDS,
     REDIS_PORT,
+    USER,
     pod_security,
 )
 from webgym_operator.run import Object, Run
@@ -199,6 +201,10 @@ def _stateful_set(run: Run, settings: Settings, passwords: Passwords, replicas: 
             },
         ],
     }
+    if settings.redis_persistent and settings.gives_volume(run.spec.storage.storage_class_name):
+        spec["initContainers"] = [
+            owner_container(settings.redis_image, settings.image_pull_policy, USER, "data", _DATA)
+        ]
     if settings.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
     return {

@@ -25,6 +25,7 @@ PRIVATE_NETWORKS = (
 """What pages may never reach: private, shared, link-local."""
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_OWNERSHIPS = ("Auto", "Always", "Never")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Settings:
     namespaces, which the default profile of most container runtimes forbids."""
     redis_persistent: bool = True
     """``WEBGYM_REDIS_PERSISTENT``: whether the append-only file lies on a volume of its own, or ends with the pod."""
+    volume_ownership: str = "Auto"
+    """``WEBGYM_VOLUME_OWNERSHIP``: whether a container of root's gives a new volume to the pods' user first: Always,
+    Never, or Auto, where its storage class is known to leave it to root."""
+    root_owned_classes: frozenset[str] = frozenset()
+    """Storage classes that are known for that; see :func:`webgym_operator.ownership.root_owned_classes`."""
     metrics_host: str = "0.0.0.0"
     """``WEBGYM_METRICS_HOST``."""
     metrics_port: int = 8080
@@ -61,6 +67,17 @@ class Settings:
     """``WEBGYM_RESYNC_SECONDS``: between two looks at everything, whatever was or was not heard meanwhile."""
     status_seconds: float = 10.0
     """``WEBGYM_STATUS_SECONDS``: least time between two writes of a run's figures."""
+
+    def gives_volume(self, storage_class: str | None, *, existing: bool = False) -> bool:
+        """Whether a volume has to be given to the pods' user by a container of root's.
+
+        Args:
+            storage_class: of the claim; None for the cluster's default.
+            existing: the claim is the user's, of a class that nobody told.
+        """
+        if self.volume_ownership == "Auto":
+            return not existing and (storage_class or "") in self.root_owned_classes
+        return self.volume_ownership == "Always"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -85,6 +102,12 @@ class Settings:
                 f"environment variable WEBGYM_IMAGE_PULL_POLICY is {policy!r}: "
                 f"it must be one of {', '.join(_PULL_POLICIES)}"
             )
+        ownership = environ.get("WEBGYM_VOLUME_OWNERSHIP") or "Auto"
+        if ownership not in _OWNERSHIPS:
+            raise UsageError(
+                f"environment variable WEBGYM_VOLUME_OWNERSHIP is {ownership!r}: "
+                f"it must be one of {', '.join(_OWNERSHIPS)}"
+            )
         further = listed("WEBGYM_PRIVATE_NETWORKS")
         for network in further:
             try:
@@ -102,6 +125,7 @@ class Settings:
             private_networks=tuple(dict.fromkeys((*PRIVATE_NETWORKS, *further))),
             worker_seccomp=_seccomp(environ.get("WEBGYM_WORKER_SECCOMP", "")),
             redis_persistent=_boolean(environ, "WEBGYM_REDIS_PERSISTENT", default=True),
+            volume_ownership=ownership,
             metrics_host=environ.get("WEBGYM_METRICS_HOST") or "0.0.0.0",
             metrics_port=int(_number(environ, "WEBGYM_METRICS_PORT", 8080, 0, 65535)),
             resync_seconds=_number(environ, "WEBGYM_RESYNC_SECONDS", 30, 1, 3600),

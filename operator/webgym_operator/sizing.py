@@ -19,6 +19,10 @@ __all__ = [
 _MIB = 1024 * 1024
 _WORKER_CORES = 2.0
 """Cores of a worker whose spec asks for none."""
+_SHARE_SET_ASIDE = 0.5
+"""Of the cores that a pod can use: what is requested for it where its spec says nothing of cores. Browsers and learner
+wait for each other much of the time and share what a node has over; a request of all would leave small nodes no room
+for a run. Whoever wants all of them says so in ``resources``."""
 _WORKER_BASE = 1024 * _MIB
 """Memory of a worker beside its browsers: inference with torch, one asyncio process for every eight browsers."""
 _SHARED_PER_BROWSER = 128 * _MIB
@@ -70,14 +74,13 @@ def worker_size(spec: RunSpec) -> PodSize:
     """Of a worker pod. Memory has a limit always: it bounds /dev/shm, too."""
     browsers = browsers_per_worker(spec)
     memory = browsers * int(spec.workers.memory_per_browser) + _WORKER_BASE + shared_memory_bytes(spec)
-    cores = max(0.5, browsers / spec.workers.browsers_per_core)
-    return _completed(spec.workers.resources, cpu_milli=math.ceil(cores * 1000), memory=memory)
+    return _completed(spec.workers.resources, browsers / spec.workers.browsers_per_core, memory)
 
 
 def learner_size(spec: RunSpec) -> PodSize:
     """Of a learner pod."""
     memory = int(spec.learner.replay.capacity_bytes) + _LEARNER_BASE
-    return _completed(spec.learner.resources, cpu_milli=1000 * (spec.learner.threads or 1), memory=memory)
+    return _completed(spec.learner.resources, spec.learner.threads or 1, memory)
 
 
 def redis_size(spec: RunSpec) -> PodSize:
@@ -86,11 +89,12 @@ def redis_size(spec: RunSpec) -> PodSize:
     return PodSize({"cpu": "100m", "memory": memory}, {"memory": memory})
 
 
-def _completed(resources: Resources, *, cpu_milli: int, memory: int) -> PodSize:
+def _completed(resources: Resources, cores: float, memory: int) -> PodSize:
+    """What a spec asks for, and the rest from how many cores and bytes the pod can use."""
     requests = {name: str(amount) for name, amount in resources.requests.items()}
     limits = {name: str(amount) for name, amount in resources.limits.items()}
     if "cpu" not in requests:
-        requests["cpu"] = limits.get("cpu", f"{cpu_milli}m")
+        requests["cpu"] = limits.get("cpu", f"{math.ceil(_SHARE_SET_ASIDE * cores * 1000)}m")
     own = f"{math.ceil(memory / _MIB)}Mi"
     requests.setdefault("memory", limits.get("memory", own))
     limits.setdefault("memory", requests["memory"])

@@ -100,19 +100,18 @@ def progress_obstacle(pods: tuple[PodView, ...], now: float) -> tuple[str, str] 
     return None
 
 
-def sandbox_condition(status: Mapping[str, Any], spec: RunSpec, workers: list[PodView]) -> Condition:
-    """Whether browsers run in Chromium's own sandbox, as far as it is known."""
-    mode = spec.browser.sandbox
-    if mode == "Disabled":
+def sandbox_condition(status: Mapping[str, Any], spec: RunSpec, figures: Figures | None) -> Condition:
+    """Whether browsers run in Chromium's own sandbox, as their workers tell; the last that they told holds."""
+    if spec.browser.sandbox == "Disabled":
         return Condition("BrowserSandbox", "False", "Disabled", "browser.sandbox is Disabled")
-    if mode == "Require":
-        if any(pod.ready for pod in workers):
-            return Condition(
-                "BrowserSandbox", "True", "Required", "browsers run, and none does without its sandbox"
-            )
-        before = condition_of(status, "BrowserSandbox")
-        if before.get("status") == "True":
-            return Condition("BrowserSandbox", "True", str(before["reason"]), str(before["message"]))
+    obstacle = figures.sandbox_obstacle if figures is not None else None
+    if obstacle:
+        return Condition("BrowserSandbox", "False", "Unavailable", f"browsers run without it: {obstacle}")
+    if obstacle is not None:
+        return Condition("BrowserSandbox", "True", "Sandboxed", "all browsers run in Chromium's sandbox")
+    before = condition_of(status, "BrowserSandbox")
+    if before.get("reason") in ("Sandboxed", "Unavailable"):
+        return Condition("BrowserSandbox", before["status"], str(before["reason"]), str(before["message"]))
     return Condition("BrowserSandbox", "Unknown", "NotReported", "no worker has told whether it has one")
 
 

@@ -1,4 +1,5 @@
-"""A real cluster, named by KUBECONFIG; without one these tests skip, and say how to get one.
+"""A real cluster, named by KUBECONFIG; without one these tests skip, and say how to get one. With
+WEBGYM_REQUIRE_CLUSTER=1 they fail instead.
 
 What they make lies in a namespace of its own, which goes with them; the CustomResourceDefinition stays. With
 WEBGYM_TEST_IMAGES=1 the images webgym-operator, webgym-worker and webgym-learner of the chart's version have to be on
@@ -27,6 +28,12 @@ HOW = (
 )
 
 
+def _without(why: str) -> None:
+    if os.environ.get("WEBGYM_REQUIRE_CLUSTER") == "1":
+        pytest.fail(why)
+    pytest.skip(why)
+
+
 async def _server_version(api: Api) -> tuple[int, int]:
     told = await api.request("GET", "/version")
     return int(told["major"]), int("".join(c for c in told["minor"] if c.isdigit()))
@@ -50,12 +57,12 @@ async def _install_definition(api: Api) -> None:
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     if not os.environ.get("KUBECONFIG"):
-        pytest.skip(HOW)
+        _without(HOW)
     async with Api(connection) as api:
         try:
             await api.request("GET", "/version")
         except ApiError as error:
-            pytest.skip(f"{error}; {HOW}")
+            _without(f"{error}; {HOW}")
         await _install_definition(api)
         name = f"webgym-test-{uuid.uuid4().hex[:8]}"
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

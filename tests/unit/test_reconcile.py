@@ -12,7 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from operator_cluster import START, Cluster
 from operator_runs import make_run
 
-from webgym_operator.observed import STUCK_AFTER, Life
+from webgym.run.snapshot import Member
+from webgym_operator.figures import sandbox_obstacle
+from webgym_operator.observed import STUCK_AFTER, Figures, Life
 from webgym_operator.plan import DeleteRun
 from webgym_operator.pods import DRAIN_SECONDS
 
@@ -79,6 +81,34 @@ def test_figures_stay_while_redis_is_silent() -> None:
     assert cluster.body["status"]["steps"] == 500
     assert cluster.condition("Ready") == ("False", "RedisUnreachable")
     assert cluster.condition("Succeeded") == ("Unknown", "Training")
+
+
+def test_the_status_says_what_workers_tell_of_the_sandbox_and_keeps_it() -> None:
+    cluster = running()
+    assert cluster.condition("BrowserSandbox") == ("Unknown", "NotReported")
+    cluster.figures = Figures(sandbox_obstacle="worker-0.0: user namespaces are forbidden")
+    cluster.reconcile()
+    assert cluster.condition("BrowserSandbox") == ("False", "Unavailable")
+    cluster.figures = Figures(sandbox_obstacle="")
+    cluster.reconcile()
+    cluster.figures = Figures()
+    cluster.reconcile()
+    assert cluster.condition("BrowserSandbox") == ("True", "Sandboxed")
+
+
+def test_no_condition_is_without_a_message() -> None:
+    cluster = Cluster()
+    for _ in range(4):
+        cluster.reconcile()
+        assert all(one["message"] for one in cluster.body["status"]["conditions"])
+
+
+def test_one_browser_without_its_sandbox_is_enough_to_say_so() -> None:
+    told = [Member("learner-0"), Member("worker-0.0", sandbox_obstacle="")]
+    assert sandbox_obstacle(told[:1]) is None
+    assert sandbox_obstacle(told) == ""
+    why = sandbox_obstacle([*told, Member("worker-1.0", sandbox_obstacle="running as root")])
+    assert why == "worker-1.0: running as root"
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from ruamel.yaml import YAML
 from webgym.errors import UsageError
 from webgym.manifest import parse_manifest
 from webgym.spec import Quantity
+from webgym_operator.ownership import root_owned_classes
 from webgym_operator.podspec import USER, manifest_of_pods, manifest_text
 from webgym_operator.redis_objects import Passwords
 from webgym_operator.resources import CHILD_KINDS, config_map, pod_template, support_objects
 from webgym_operator.run import Object, Run
 from webgym_operator.settings import PRIVATE_NETWORKS, Settings
-from webgym_operator.sizing import browsers_per_worker, worker_size
+from webgym_operator.sizing import browsers_per_worker, learner_size, redis_size, worker_size
 
 PASSWORDS = Passwords("1" * 64, "2" * 64, "3" * 64)
 
@@ -167,9 +169,17 @@ def test_browsers_fit_into_what_a_worker_is_given(
     size = worker_size(spec)
     assert 1 <= browsers <= (most or 96)
     assert browsers == 1 or browsers * per_browser * 2**30 <= int(Quantity(size.limits["memory"]))
-    assert browsers == 1 or browsers <= float(Quantity(size.requests["cpu"])) * 1.5 + 0.01
+    assert cpu is None or browsers == 1 or browsers <= cpu * 1.5
     for name, amount in size.requests.items():
         assert name not in size.limits or Quantity(amount) <= Quantity(size.limits[name])
+
+
+def test_a_run_that_says_nothing_of_cores_fits_on_a_node_of_two() -> None:
+    run = make_run({})
+    sizes = (worker_size(run.spec), learner_size(run.spec), redis_size(run.spec))
+    assert sum(float(Quantity(size.requests["cpu"])) for size in sizes) <= 1.75
+    assert browsers_per_worker(run.spec) == 3
+    assert all("cpu" not in size.limits for size in sizes)
 
 
 def test_what_the_user_asks_for_is_kept() -> None:
@@ -347,3 +357,25 @@ def test_images_run_as_the_user_that_pods_name(name: str) -> None:
     assert f"USER {USER}:{USER}" in text
     assert f"useradd --uid {USER}" in text
     assert 'ENTRYPOINT ["/usr/bin/tini", "--", "webgym"]' in text
+
+
+def test_volumes_that_ignore_fsgroup_are_given_to_the_pods_user_and_no_others_are() -> None:
+    plain = {"metadata": {"name": "plain"}, "provisioner": "kubernetes.io/host-path"}
+    default = {
+        "metadata": {"name": "csi", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    }
+    classes = root_owned_classes([plain, {**default, "provisioner": "ebs.csi.aws.com"}])
+    assert classes == {"plain"}
+    settings = dataclasses.replace(SETTINGS, root_owned_classes=classes)
+
+    def owners(run: Run, settings: Settings) -> list[str]:
+        made = [o for o in everything(run, settings) if o["kind"] in ("Pod", "StatefulSet")]
+        specs = [o["spec"] if o["kind"] == "Pod" else o["spec"]["template"]["spec"] for o in made]
+        return [c["name"] for spec in specs for c in spec.get("initContainers", ()) if c["name"] == "owner"]
+
+    assert owners(make_run({}), settings) == []
+    run = make_run({"storage": {"storageClassName": "plain"}})
+    assert len(owners(run, settings)) == 2
+    assert owners(run, dataclasses.replace(settings, volume_ownership="Never")) == []
+    users = make_run({"storage": {"existingClaim": "mine"}})
+    assert len(owners(users, dataclasses.replace(settings, volume_ownership="Always"))) == 2

@@ -253,6 +253,7 @@ class BrowserProcess:
             "time": time.time(),
             "browsers": self._pool.count,
             "alive": self._pool.alive,
+            "sandbox_obstacle": self._pool.sandbox_obstacle,
             "restarts": {f"browser {reason}": count for reason, count in self._pool.restarts.items()},
             "steps": sum(c.steps for c in counters),
             "episodes": sum(c.episodes for c in counters),

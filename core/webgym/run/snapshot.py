@@ -28,6 +28,8 @@ class Member:
     restarts_by_kind: Mapping[str, int] = field(default_factory=dict)
     steps: int = 0
     """Environment steps it has taken in this life."""
+    sandbox_obstacle: str | None = None
+    """Why a browser of it runs without Chromium's sandbox; empty: all run in it; None: it has not told."""
     pids: Mapping[str, int] = field(default_factory=dict)
     """Processes it started itself: name, such as ``worker-0/inference-0``, to process id."""
 
@@ -120,6 +122,7 @@ def _member(id: str, value: Any) -> Member:
         restarts=sum(by_kind.values()) if by_kind else _int(restarts),
         restarts_by_kind=by_kind,
         steps=_int(value.get("steps")),
+        sandbox_obstacle=obstacle if isinstance(obstacle := value.get("sandbox_obstacle"), str) else None,
         pids={str(k): v for k, v in pids.items() if isinstance(v, int)} if isinstance(pids, dict) else {},
     )
 

@@ -183,6 +183,14 @@ class BrowserPool:
         return sum(browser.state is BrowserState.READY for browser in self._browsers)
 
     @property
+    def sandbox_obstacle(self) -> str | None:
+        """Why a browser runs without Chromium's sandbox, empty where all run in it; None where nobody can tell yet."""
+        running = [browser.process for browser in self._browsers if browser.state is BrowserState.READY]
+        if not running or self.options.endpoint is not None:
+            return None
+        return next((process.sandbox_obstacle for process in running if process.sandbox_obstacle), "")
+
+    @property
     def restarts(self) -> Counter[str]:
         """Replacements of all slots, by reason."""
         return sum((browser.restarts for browser in self._browsers), Counter())

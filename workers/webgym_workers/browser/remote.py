@@ -34,6 +34,7 @@ class RemoteBrowser:
         client: The DevTools connection.
         display: None: its screen is out of reach.
         display_obstacle: What there is to say of that.
+        sandbox_obstacle: None: whoever started it knows.
         version: Such as ``Chrome/156.0.8078.114``.
     """
 
@@ -41,6 +42,7 @@ class RemoteBrowser:
         self.client = client
         self.display: Display | None = None
         self.display_obstacle: str | None = f"the browser is elsewhere, at {place}"
+        self.sandbox_obstacle: str | None = None
         self.version = ""
         self._reconnection = reconnection
 

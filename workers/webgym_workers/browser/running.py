@@ -21,12 +21,14 @@ class RunningBrowser(Protocol):
         client: The DevTools connection.
         display: Its virtual display, or None.
         display_obstacle: Why it has none, or None where none was asked for.
+        sandbox_obstacle: Why Chromium's sandbox is off, or None where it is on or nobody here can tell.
         version: Such as ``Chrome/156.0.8078.114``.
     """
 
     client: CDPClient
     display: Display | None
     display_obstacle: str | None
+    sandbox_obstacle: str | None
     version: str
 
     @property
