@@ -20,6 +20,7 @@ from webgym.params import SyncParameterStore
 from webgym.program import ProgramContext
 from webgym.schema import observation_schema
 from webgym.telemetry import Numbers
+from webgym.turns import LearnerTurns
 from webgym_learner.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
 from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, DQNConfig
@@ -169,6 +170,7 @@ class Assembly:
             inbox=Inbox(self._client, self.keys, self.schema, self.ledger, generation),
             recorder=self.recorder,
             checkpoints=self.checkpoints,
+            turns=None if spec.mode == "Asynchronous" else LearnerTurns(self._client, self.keys),
             validation=Validation(spec.stop.success, spec.stop.window),
             tell=self.notices.tell,
             rng=np.random.default_rng([seed, generation]),

@@ -26,6 +26,7 @@ from webgym_learner.checkpoint import Checkpoint
 from webgym_learner.evaluation import Evaluation, by_task, save_film
 from webgym_learner.inbox import StateLost
 from webgym_learner.trainer import StopReason, Trainer, TrainerParts
+from webgym_learner.turn_trainer import TurnTrainer
 from webgym_learner.weights import Weights
 
 __all__ = ["Learner"]
@@ -67,7 +68,7 @@ class Learner:
         saved = self._assembly.saved(resume)
         parts = self._assembly.parts(saved)
         phase, earlier_reason = self._phase_now()
-        trainer = Trainer(parts)
+        trainer = Trainer(parts) if parts.turns is None else TurnTrainer(parts, parts.turns)
         baseline = self._untrained(trainer, saved)
         if saved is not None and phase == "evaluate":
             # An earlier life of this learner had finished training; what is missing is the verdict.
@@ -155,6 +156,9 @@ class Learner:
         if count == 0:
             return
         self._phase("evaluate", reason)
+        if parts.turns is not None:
+            # Nothing is learned any more, so nobody has to wait.
+            parts.turns.open()
         counters = parts.counters
         counters.version = max(counters.version, int(self._assembly.last_progress("version"))) + 1
         version = counters.version

@@ -1,4 +1,4 @@
-"""The training loop: experience in, gradient updates, parameters out, one thread, nobody waited for.
+"""The asynchronous training loop: experience in, gradient updates, parameters out, one thread, nobody waited for.
 
 Two meters hold actors and learner together. Above ``replayRatio.max`` updates per environment step the learner waits
 for experience; below ``replayRatio.min`` it deals no further episodes, so the browsers pause once the queue is dry.
@@ -19,6 +19,7 @@ import numpy as np
 from webgym.errors import CheckpointError
 from webgym.protocol import EpisodeSummary, EpisodeTask
 from webgym.spec import RunSpec
+from webgym.turns import LearnerTurns
 from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, UpdateResult
@@ -71,6 +72,8 @@ class TrainerParts:
     recorder: MetricsRecorder
     checkpoints: CheckpointStore
     counters: Counters = field(default_factory=Counters)
+    turns: LearnerTurns | None = None
+    """Where browsers and learner take turns; None where they do not."""
     validation: Validation | None = None
     """As an earlier life left it; None begins one."""
     saved_at: Path | None = None
@@ -120,7 +123,7 @@ class Trainer:
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
-    def run(self, drained: Any) -> StopReason:
+    def run(self, drained: Callable[[], bool]) -> StopReason:
         """Train.
 
         Args:
@@ -138,27 +141,35 @@ class Trainer:
             self.parts.inbox.cancel("validate")
             self.publish()
         while True:
-            reason = StopReason.DRAINED if drained() else self._limit_reached()
+            reason = self._reason_to_stop(drained)
             if reason is not None:
                 self._report(force=True)
                 return reason
             # Before anything is taken off a stream: a learner that stood still may have a successor by now.
             self.parts.inbox.check()
-            may_update = self._may_update()
-            self._collect(block_ms=0 if may_update else 20)
-            self._deal()
-            if may_update:
-                for _ in range(_UPDATES_PER_ROUND):
-                    self._update()
-                    if not self._may_update():
-                        break
-                if self.parts.dqn.updates - self._published_at >= self.parts.spec.learner.publish_interval:
-                    self.publish()
+            self._round(drained)
             if time.monotonic() >= self._next_checkpoint:
                 self.checkpoint()
             self._report()
 
-    def _limit_reached(self) -> StopReason | None:
+    def _round(self, drained: Callable[[], bool]) -> None:
+        """A little of everything that there is to do."""
+        may_update = self._may_update()
+        self._collect(block_ms=0 if may_update else 20)
+        now = time.monotonic()
+        if now >= self._next_count:
+            self._next_count = now + _COUNT_SECONDS
+            self._deal(self.parts.inbox.browsers())
+        if may_update:
+            for _ in range(_UPDATES_PER_ROUND):
+                self._update()
+                if not self._may_update():
+                    break
+            self._publish_if_due()
+
+    def _reason_to_stop(self, drained: Callable[[], bool]) -> StopReason | None:
+        if drained():
+            return StopReason.DRAINED
         stop, counters = self.parts.spec.stop, self.parts.counters
         if self._first_step_at is not None:
             counters.training_seconds = self._seconds_before + time.monotonic() - self._first_step_at
@@ -233,17 +244,13 @@ class Trainer:
 
     # --- episodes out --------------------------------------------------------------------------------------------
 
-    def _deal(self) -> None:
-        now = time.monotonic()
-        if now < self._next_count:
-            return
-        self._next_count = now + _COUNT_SECONDS
+    def _deal(self, browsers: int) -> None:
+        """Keep enough episodes queued for so many browsers."""
         parts = self.parts
         if self.validation.wants_round(parts.dqn.updates):
             self._start_round()
-        self._renew_round(now)
+        self._renew_round()
         depth = parts.inbox.queued()
-        browsers = parts.inbox.browsers()
         missing = max(_LEAST_DEPTH, 2 * browsers) - depth
         if missing <= 0 or self._learner_is_behind():
             return
@@ -268,9 +275,9 @@ class Trainer:
         self._round_tasks, self._next_renewal = tasks, time.monotonic() + RENEW_SECONDS
         self.parts.inbox.deal(tasks, self.parts.schedule.state())
 
-    def _renew_round(self, now: float) -> None:
+    def _renew_round(self) -> None:
         """Queue what is waited for again, should the server have lost it: without its last episode no round ends."""
-        current = self.validation.round
+        current, now = self.validation.round, time.monotonic()
         if current is not None and now >= self._next_renewal:
             self._next_renewal = now + RENEW_SECONDS
             self.parts.inbox.add([t for t in self._round_tasks if t.episode in current.episodes])
@@ -315,6 +322,10 @@ class Trainer:
         self._published_at = self.parts.dqn.updates
         self.parts.inbox.publish(counters.version, parameters_of(self.parts.dqn.acting), pinned=pinned)
         return counters.version
+
+    def _publish_if_due(self) -> None:
+        if self.parts.dqn.updates - self._published_at >= self.parts.spec.learner.publish_interval:
+            self.publish()
 
     def checkpoint(self) -> int:
         """Write a checkpoint; returns the step it is named by, which may lie beyond the steps taken."""

@@ -58,7 +58,6 @@ def check_local(spec: RunSpec) -> None:
     if spec.workers.replicas < 1:
         raise UsageError("spec.workers.replicas is 0: nobody would act; add --set workers.replicas=1")
     for absent, field in (
-        (spec.mode != "Asynchronous", f"mode {spec.mode}"),
         (spec.learner.replicas > 1, "learner.replicas above 1"),
         (spec.browser.egress != "Public", f"browser.egress {spec.browser.egress}"),
     ):
