@@ -27,10 +27,10 @@ from webgym_learner.dqn import DQN, DQNConfig
 from webgym_learner.heap import keep_freed_memory
 from webgym_learner.inbox import Inbox
 from webgym_learner.notices import Notices
+from webgym_learner.parts import TrainerParts
 from webgym_learner.recorder import TASK_FIGURES, EpisodeLedger, MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.trainer import TrainerParts
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
 from webgym_policy.network import PolicyNetwork, parameters_of

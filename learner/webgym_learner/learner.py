@@ -25,7 +25,8 @@ from webgym_learner.assembly import Assembly
 from webgym_learner.checkpoint import Checkpoint
 from webgym_learner.evaluation import Evaluation, by_task, save_film
 from webgym_learner.inbox import StateLost
-from webgym_learner.trainer import StopReason, Trainer, TrainerParts
+from webgym_learner.parts import StopReason, TrainerParts
+from webgym_learner.trainer import Trainer
 from webgym_learner.turn_trainer import TurnTrainer
 from webgym_learner.weights import Weights
 

@@ -9,31 +9,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from webgym.errors import CheckpointError
 from webgym.protocol import EpisodeSummary, EpisodeTask
-from webgym.spec import RunSpec
-from webgym.turns import LearnerTurns
-from webgym_learner.checkpoint import CheckpointStore
-from webgym_learner.counters import Counters
-from webgym_learner.dqn import DQN, UpdateResult
+from webgym_learner.dqn import UpdateResult
 from webgym_learner.evaluation import RENEW_SECONDS
-from webgym_learner.inbox import Inbox
 from webgym_learner.meters import TrainingMeters, fresh_enough
-from webgym_learner.recorder import MetricsRecorder
-from webgym_learner.replay import PrioritizedReplay
-from webgym_learner.schedule import EpisodeSchedule
+from webgym_learner.parts import StopReason, TrainerParts
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
 from webgym_policy.network import parameters_of
 
-__all__ = ["StopReason", "Trainer", "TrainerParts", "anneal", "ratio_allows"]
+__all__ = ["Trainer", "anneal", "ratio_allows"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,39 +36,6 @@ _STRETCH = 16
 """Episodes of one task that each browser plays in a row, about."""
 _RATIO_SLACK = 200
 """Updates by which the learner may fall behind the smallest ratio before the browsers pause."""
-
-
-class StopReason(StrEnum):
-    """Why training ended."""
-
-    STEPS = "steps"
-    SECONDS = "seconds"
-    SUCCESS = "success"
-    DRAINED = "drained"
-
-
-@dataclass
-class TrainerParts:
-    """Everything the loop works with; built by the program."""
-
-    spec: RunSpec
-    generation: int
-    dqn: DQN
-    replay: PrioritizedReplay
-    schedule: EpisodeSchedule
-    inbox: Inbox
-    recorder: MetricsRecorder
-    checkpoints: CheckpointStore
-    counters: Counters = field(default_factory=Counters)
-    turns: LearnerTurns | None = None
-    """Where browsers and learner take turns; None where they do not."""
-    validation: Validation | None = None
-    """As an earlier life left it; None begins one."""
-    saved_at: Path | None = None
-    """The checkpoint that all this was restored from."""
-    tell: Callable[[str], None] = logger.warning
-    """Says a line that the person who started the run should read."""
-    rng: np.random.Generator = field(default_factory=np.random.default_rng)
 
 
 def ratio_allows(updates: int, steps: int, maximum: float) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webgym.turns import LearnerTurns
-from webgym_learner.trainer import StopReason, Trainer, TrainerParts
+from webgym_learner.parts import StopReason, TrainerParts
+from webgym_learner.trainer import Trainer
 
 __all__ = ["TurnTrainer"]
 
