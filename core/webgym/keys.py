@@ -130,6 +130,27 @@ class Keys:
         """Channel that tells waiting writers the backlog after each acknowledgement."""
         return self.of("experience:acknowledged")
 
+    # --- turns of worker and learner ---------------------------------------------------------------------
+
+    @cached_property
+    def turns_reports(self) -> str:
+        """Hash: browser process to how many browsers of how many have stepped and wait."""
+        return self.of("turns:reports")
+
+    @cached_property
+    def turns_bell(self) -> str:
+        """List that grows with each report; the learner waits at it."""
+        return self.of("turns:bell")
+
+    @cached_property
+    def turns_open(self) -> str:
+        """Exists where nobody takes turns any more."""
+        return self.of("turns:open")
+
+    def turns_granted(self, process: str) -> str:
+        """List with the turn that a browser process was granted and has not taken."""
+        return self.of(f"turns:granted:{process}")
+
     # --- the run as a whole ------------------------------------------------------------------------------
 
     @cached_property

@@ -19,14 +19,15 @@ from webgym.params import SyncParameterStore
 from webgym.program import ProgramContext
 from webgym.schema import observation_schema
 from webgym.telemetry import Numbers
+from webgym.turns import LearnerTurns
 from webgym_learner.blueprint import dqn_of, network_of, prepare_process, replay_of
 from webgym_learner.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
 from webgym_learner.counters import Counters
 from webgym_learner.inbox import Inbox
 from webgym_learner.notices import Notices
+from webgym_learner.parts import TrainerParts
 from webgym_learner.recorder import TASK_FIGURES, EpisodeLedger, MetricsRecorder
 from webgym_learner.schedule import EpisodeSchedule
-from webgym_learner.trainer import TrainerParts
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
 from webgym_policy.network import parameters_of
@@ -158,6 +159,7 @@ class Assembly:
             inbox=Inbox(self._client, self.keys, self.schema, self.ledger, generation),
             recorder=self.recorder,
             checkpoints=self.checkpoints,
+            turns=None if spec.mode == "Asynchronous" else LearnerTurns(self._client, self.keys),
             validation=Validation(spec.stop.success, spec.stop.window),
             tell=self.notices.tell,
             rng=np.random.default_rng([seed, generation]),

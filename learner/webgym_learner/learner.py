@@ -27,9 +27,11 @@ from webgym_learner.company import lead
 from webgym_learner.evaluation import Evaluation, by_task, save_film
 from webgym_learner.group import PeerLost
 from webgym_learner.inbox import StateLost
+from webgym_learner.parts import StopReason, TrainerParts
 from webgym_learner.place import Place
 from webgym_learner.pulse import Pulse
-from webgym_learner.trainer import StopReason, Trainer, TrainerParts
+from webgym_learner.trainer import Trainer
+from webgym_learner.turn_trainer import TurnTrainer
 from webgym_learner.weights import Weights
 
 __all__ = ["Learner"]
@@ -78,7 +80,7 @@ class Learner:
         phase, earlier_reason = self._phase_now()
         if saved is not None and phase == "evaluate":
             # An earlier life of this learner had finished training; what is missing is the verdict.
-            trainer = Trainer(parts)
+            trainer = self._trainer(parts)
             self._verdict(trainer, self._untrained(trainer, saved), earlier_reason)
             return 0
         self._phase("train")
@@ -89,7 +91,7 @@ class Learner:
                     parts.dqn.join(group)
                     parts.inbox.divide(group.rank, group.ranks)
                     parts.group = group
-                trainer = Trainer(parts)
+                trainer = self._trainer(parts)
                 reason = self._train(trainer)
         except PeerLost:
             # Learners that are asked to end together need not wait for each other.
@@ -106,6 +108,10 @@ class Learner:
             return 0
         self._verdict(trainer, self._untrained(trainer, saved), reason.value)
         return 0
+
+    @staticmethod
+    def _trainer(parts: TrainerParts) -> Trainer:
+        return Trainer(parts) if parts.turns is None else TurnTrainer(parts, parts.turns)
 
     def _train(self, trainer: Trainer) -> StopReason:
         try:
@@ -195,6 +201,9 @@ class Learner:
         if count == 0:
             return
         self._phase("evaluate", reason)
+        if parts.turns is not None:
+            # Nothing is learned any more, so nobody has to wait.
+            parts.turns.open()
         counters = parts.counters
         counters.version = max(counters.version, int(self._assembly.last_progress("version"))) + 1
         version = counters.version

@@ -1,4 +1,4 @@
-"""The training loop: experience in, gradient updates, parameters out, one thread, nobody waited for.
+"""The asynchronous training loop: experience in, gradient updates, parameters out, one thread, nobody waited for.
 
 Two meters hold actors and learner together. Above ``replayRatio.max`` updates per environment step the learner waits
 for experience; below ``replayRatio.min`` it deals no further episodes, so the browsers pause once the queue is dry.
@@ -9,33 +9,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from webgym.errors import CheckpointError
 from webgym.protocol import EpisodeSummary, EpisodeTask
-from webgym.spec import RunSpec
-from webgym_learner.checkpoint import CheckpointStore
-from webgym_learner.counters import Counters
-from webgym_learner.dqn import DQN, UpdateResult
+from webgym_learner.dqn import UpdateResult
 from webgym_learner.evaluation import RENEW_SECONDS
-from webgym_learner.group import Group, Order, OrderKind, Report
-from webgym_learner.inbox import Inbox
+from webgym_learner.group import Order, OrderKind, Report
 from webgym_learner.meters import TrainingMeters
-from webgym_learner.recorder import MetricsRecorder
-from webgym_learner.replay import PrioritizedReplay
-from webgym_learner.schedule import EpisodeSchedule
+from webgym_learner.parts import StopReason, TrainerParts
 from webgym_learner.share import Share, updates_allowed
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
 from webgym_policy.description import description_of
 from webgym_policy.network import parameters_of
 
-__all__ = ["StopReason", "Trainer", "TrainerParts"]
+__all__ = ["Trainer"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,39 +39,6 @@ _STRETCH = 16
 """Episodes of one task that each browser plays in a row, about."""
 _RATIO_SLACK = 200
 """Updates by which the learner may fall behind the smallest ratio before the browsers pause."""
-
-
-class StopReason(StrEnum):
-    """Why training ended."""
-
-    STEPS = "steps"
-    SECONDS = "seconds"
-    SUCCESS = "success"
-    DRAINED = "drained"
-
-
-@dataclass
-class TrainerParts:
-    """Everything the loop works with; built by the program."""
-
-    spec: RunSpec
-    generation: int
-    dqn: DQN
-    replay: PrioritizedReplay
-    schedule: EpisodeSchedule
-    inbox: Inbox
-    recorder: MetricsRecorder
-    checkpoints: CheckpointStore
-    counters: Counters = field(default_factory=Counters)
-    validation: Validation | None = None
-    """As an earlier life left it; None begins one."""
-    saved_at: Path | None = None
-    """The checkpoint that all this was restored from."""
-    tell: Callable[[str], None] = logger.warning
-    """Says a line that the person who started the run should read."""
-    rng: np.random.Generator = field(default_factory=np.random.default_rng)
-    group: Group | None = None
-    """The other learners, which this one leads; None where there are none."""
 
 
 class Trainer:
@@ -118,7 +74,7 @@ class Trainer:
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
-    def run(self, drained: Any) -> StopReason:
+    def run(self, drained: Callable[[], bool]) -> StopReason:
         """Train.
 
         Args:
@@ -137,8 +93,7 @@ class Trainer:
             self.parts.inbox.cancel("validate")
             self.publish()
         while True:
-            drain = drained() or any(report.drained for report in self._reports)
-            reason = StopReason.DRAINED if drain else self._limit_reached()
+            reason = self._reason_to_stop(drained)
             if reason is not None:
                 self._order(OrderKind.DRAIN if reason is StopReason.DRAINED else OrderKind.STOP)
                 self._report(force=True)
@@ -146,21 +101,28 @@ class Trainer:
                 return reason
             # Before anything is taken off a stream: a learner that stood still may have a successor by now.
             self.parts.inbox.check()
-            updates = min(_UPDATES_PER_ROUND, self._updates_due())
-            self._order(OrderKind.GO, updates)
-            self._collect(block_ms=0 if updates else 20)
-            self._deal()
-            for _ in range(updates):
-                self._last_update = self._share.update(self._held() / max(1, len(self._reports)))
-                self._meters.updated()
-            self._hear()
-            if self.parts.dqn.updates - self._published_at >= self.parts.spec.learner.publish_interval:
-                self.publish()
+            self._round(drained)
             if time.monotonic() >= self._next_checkpoint:
                 self.checkpoint()
             self._report()
 
-    def _limit_reached(self) -> StopReason | None:
+    def _round(self, drained: Callable[[], bool]) -> None:
+        """A little of everything that there is to do."""
+        updates = min(_UPDATES_PER_ROUND, self._updates_due())
+        self._order(OrderKind.GO, updates)
+        self._collect(block_ms=0 if updates else 20)
+        now = time.monotonic()
+        if now >= self._next_count:
+            self._next_count = now + _COUNT_SECONDS
+            self._deal(self.parts.inbox.browsers())
+        for _ in range(updates):
+            self._update()
+        self._hear()
+        self._publish_if_due()
+
+    def _reason_to_stop(self, drained: Callable[[], bool]) -> StopReason | None:
+        if drained() or any(report.drained for report in self._reports):
+            return StopReason.DRAINED
         stop, counters = self.parts.spec.stop, self.parts.counters
         if self._first_step_at is not None:
             counters.training_seconds = self._seconds_before + time.monotonic() - self._first_step_at
@@ -222,17 +184,13 @@ class Trainer:
 
     # --- episodes out --------------------------------------------------------------------------------------------
 
-    def _deal(self) -> None:
-        now = time.monotonic()
-        if now < self._next_count:
-            return
-        self._next_count = now + _COUNT_SECONDS
+    def _deal(self, browsers: int) -> None:
+        """Keep enough episodes queued for so many browsers."""
         parts = self.parts
         if self.validation.wants_round(parts.dqn.updates):
             self._start_round()
-        self._renew_round(now)
+        self._renew_round()
         depth = parts.inbox.queued()
-        browsers = parts.inbox.browsers()
         missing = max(_LEAST_DEPTH, 2 * browsers) - depth
         if missing <= 0 or self._learner_is_behind():
             return
@@ -257,9 +215,9 @@ class Trainer:
         self._round_tasks, self._next_renewal = tasks, time.monotonic() + RENEW_SECONDS
         self.parts.inbox.deal(tasks, self.parts.schedule.state())
 
-    def _renew_round(self, now: float) -> None:
+    def _renew_round(self) -> None:
         """Queue what is waited for again, should the server have lost it: without its last episode no round ends."""
-        current = self.validation.round
+        current, now = self.validation.round, time.monotonic()
         if current is not None and now >= self._next_renewal:
             self._next_renewal = now + RENEW_SECONDS
             self.parts.inbox.add([t for t in self._round_tasks if t.episode in current.episodes])
@@ -272,6 +230,10 @@ class Trainer:
         return updates + _RATIO_SLACK < self.parts.spec.learner.replay_ratio.min * steps
 
     # --- updates -------------------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        self._last_update = self._share.update(self._held() / max(1, len(self._reports)))
+        self._meters.updated()
 
     def _updates_due(self) -> int:
         parts = self.parts
@@ -321,6 +283,10 @@ class Trainer:
         self._published_at = self.parts.dqn.updates
         self.parts.inbox.publish(counters.version, parameters_of(self.parts.dqn.acting), pinned=pinned)
         return counters.version
+
+    def _publish_if_due(self) -> None:
+        if self.parts.dqn.updates - self._published_at >= self.parts.spec.learner.publish_interval:
+            self.publish()
 
     def checkpoint(self) -> int:
         """Write a checkpoint; returns the step it is named by, which may lie beyond the steps taken.

@@ -78,7 +78,7 @@ def acl(uid: str, passwords: Passwords) -> str:
     worker_reads = (keys.of("params:*"), keys.control, keys.progress)
     worker_writes = (
         *(keys.of("queue:*"), keys.results, keys.counters, keys.members),
-        *(keys.experience, keys.of("experience:*"), keys.film, keys.of("film:*")),
+        *(keys.experience, keys.of("experience:*"), keys.film, keys.of("film:*"), keys.of("turns:*")),
     )
     worker_keys = " ".join(
         [*(f"%R~{name}" for name in worker_reads), *(f"~{name}" for name in worker_writes)]

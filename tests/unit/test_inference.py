@@ -146,6 +146,22 @@ async def test_before_the_first_parameters_requests_wait(worker: Worker) -> None
     client.close()
 
 
+async def test_who_asks_for_a_version_or_later_waits_for_it(worker: Worker) -> None:
+    worker.feed.now = parameters(3)
+    client = InferenceClient(worker.slots(), worker.ours)
+    with worker.serving() as loop:
+        assert (await client.q_values(0, observation(3), version=-3))[1] == 3
+        asking = asyncio.ensure_future(client.q_values(1, observation(3), version=-4))
+        assert (await client.q_values(0, observation(3), version=-2))[1] == 3  # holds up nobody
+        assert not asking.done()
+        worker.feed.now = parameters(5)
+        loop.wake()
+        q, version = await asyncio.wait_for(asking, 5)
+    assert version == 5
+    np.testing.assert_allclose(q, expected(5, 3), rtol=1e-4, atol=1e-5)
+    client.close()
+
+
 async def test_a_pinned_version_is_used_even_when_there_is_a_newer_one(worker: Worker) -> None:
     worker.feed.now = parameters(9)
     worker.feed.kept = {4: parameters(4), 5: None}

@@ -23,11 +23,12 @@ from webgym_learner.counters import Counters
 from webgym_learner.dqn import DQN, DivergedError, DQNConfig, UpdateResult
 from webgym_learner.inbox import Inbox
 from webgym_learner.meters import fresh_enough
+from webgym_learner.parts import StopReason, TrainerParts
 from webgym_learner.recorder import MetricsRecorder
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
 from webgym_learner.schedule import EpisodeSchedule
 from webgym_learner.share import anneal, updates_allowed
-from webgym_learner.trainer import StopReason, Trainer, TrainerParts
+from webgym_learner.trainer import Trainer
 from webgym_learner.validation import Validation, Verdict
 from webgym_policy.network import PolicyNetwork, parameters_of
 

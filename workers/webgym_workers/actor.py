@@ -25,6 +25,7 @@ from webgym_workers.episode import Episode
 from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient, ParametersGone
 from webgym_workers.observer.prior import exploration_weights
+from webgym_workers.pace import Pace
 from webgym_workers.seat import Seat
 
 __all__ = ["Acting", "Actor", "ActorCounters", "Player"]
@@ -33,9 +34,6 @@ logger = logging.getLogger(__name__)
 
 UNTRAINED_VERSION = 1
 """The learner publishes its initial weights as version 1, and nothing else before it has begun to learn."""
-
-_FLUSH_STEPS = 64
-"""Transitions of a long episode are sent this often, so that the learner need not wait for its end."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,8 @@ class Acting:
     discount: float
     step_cost: float
     seed: int
+    flush_steps: int
+    """Transitions of a running episode are sent in parts of so many, so that the learner need not wait for its end."""
 
     @property
     def own_epsilon(self) -> float:
@@ -73,11 +73,9 @@ class ActorCounters:
 
 @dataclass
 class _Recording:
-    """The observations and transitions of an episode that are not sent yet."""
+    """The observations and transitions of an episode."""
 
     observations: list[Observation] = field(default_factory=list)
-    offset: int = 0
-    """Index, within the episode, of the first observation held."""
     transitions: list[Transition] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     sent: int = 0
@@ -93,9 +91,14 @@ class Player:
         self._inference = inference
         self._rng = np.random.default_rng([acting.seed, acting.index])
 
-    async def act(self, observation: Observation, task: EpisodeTask) -> tuple[int, float, float, int, float]:
-        """Choose an action: (flat action, Q of it, largest valid Q, parameter version, epsilon used)."""
-        q, version = await self._inference.q_values(self._slot, observation, task.version)
+    async def act(
+        self, observation: Observation, task: EpisodeTask, since: int = 0
+    ) -> tuple[int, float, float, int, float]:
+        """Choose an action: (flat action, Q of it, largest valid Q, parameter version, epsilon used).
+
+        Where the task names no version, the newest parameters decide, once they are version ``since`` or later.
+        """
+        q, version = await self._inference.q_values(self._slot, observation, task.version or -since)
         mask = observation["action_mask"]
         epsilon = self._epsilon(task, version)
         if self._rng.random() < epsilon:
@@ -104,9 +107,9 @@ class Player:
             action = int(greedy(q[None], mask[None], self._schema, self._rng)[0])
         return action, float(q[action]), float(masked_max(q[None], mask[None])[0]), version, epsilon
 
-    async def value(self, observation: Observation, task: EpisodeTask) -> float:
-        """Largest valid Q of an observation that is not acted on."""
-        q, _ = await self._inference.q_values(self._slot, observation, task.version)
+    async def value(self, observation: Observation, task: EpisodeTask, since: int = 0) -> float:
+        """Largest valid Q of an observation that is not acted on, by the parameters of :meth:`act`."""
+        q, _ = await self._inference.q_values(self._slot, observation, task.version or -since)
         return float(masked_max(q[None], observation["action_mask"][None])[0])
 
     def _epsilon(self, task: EpisodeTask, version: int) -> float:
@@ -128,6 +131,7 @@ class Actor:
         queue: where episodes come from.
         experience: where transitions go.
         seat: its place at a browser.
+        pace: when it may step.
         film: keeps screenshots of episodes that ask for it.
     """
 
@@ -140,6 +144,7 @@ class Actor:
         queue: TaskQueue,
         experience: ExperienceWriter,
         seat: Seat,
+        pace: Pace,
         film: FilmRecorder,
     ) -> None:
         self.acting = acting
@@ -149,6 +154,7 @@ class Actor:
         self._queue = queue
         self._experience = experience
         self._seat = seat
+        self._pace = pace
         self._film = film
         self._player = Player(acting, slot, schema, inference)
 
@@ -188,7 +194,8 @@ class Actor:
         film = self._film.start(task) if task.record else None
         total, steps, invalid, first_version, version, epsilon = 0.0, 0, 0, 0, 0, 0.0
         while True:
-            action, q_taken, q_max, version, epsilon = await self._player.act(view.observation, task)
+            since = await self._pace.turn()
+            action, q_taken, q_max, version, epsilon = await self._player.act(view.observation, task, since)
             first_version = first_version or version
             if film:
                 await film.frame(episode, self._schema.decode(action))
@@ -204,9 +211,11 @@ class Actor:
             self.counters.steps += 1
             if step.terminated or step.truncated:
                 break
-            if learning and len(recording.transitions) - recording.sent >= _FLUSH_STEPS:
+            if learning and len(recording.transitions) - recording.sent >= self.acting.flush_steps:
                 await self._send(task, recording)
-        final_value = await self._player.value(view.observation, task) if step.truncated and learning else 0.0
+        final_value = 0.0
+        if step.truncated and learning:
+            final_value = await self._player.value(view.observation, task, since)
         recording.transitions += assembler.end(
             terminated=step.terminated,
             truncated=step.truncated,
@@ -244,12 +253,12 @@ class Actor:
             logger.info("completed by another attempt already", extra={"episode": task.episode})
 
     async def _send(self, task: EpisodeTask, recording: _Recording) -> None:
-        """Send the transitions not sent yet, each observation once."""
+        """Send the transitions not sent yet, each observation they point at once."""
         fresh = recording.transitions[recording.sent :]
         if not fresh:
             return
         cols = columns(fresh)
-        low = int(cols.obs_index.min())
+        used = np.unique(np.concatenate([cols.obs_index, cols.next_index]))
         batch = TransitionBatch(
             episode=task.episode,
             attempt=task.attempt,
@@ -257,9 +266,9 @@ class Actor:
             first_sequence=recording.sent,
             worker=self.acting.worker,
             generation=1,
-            observations=_stack(recording.observations[low - recording.offset :]),
-            obs_index=cols.obs_index - low,
-            next_index=cols.next_index - low,
+            observations=_stack([recording.observations[i] for i in used]),
+            obs_index=np.searchsorted(used, cols.obs_index).astype(np.int32),
+            next_index=np.searchsorted(used, cols.next_index).astype(np.int32),
             action=cols.action,
             reward=cols.reward,
             discount=cols.discount,

@@ -24,11 +24,13 @@ from webgym.program import Drain, ProgramContext, run_program
 from webgym.queue import EpisodeTask, TaskQueue
 from webgym.schema import observation_schema
 from webgym.tasks import look_for_tasks_in
+from webgym.turns import WorkerTurns
 from webgym_workers.actor import Acting, Actor
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.capacity import browser_affinity, machine
 from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient
+from webgym_workers.pace import FreePace, TurnPace
 from webgym_workers.pulse import BEAT_SECONDS, add_pulse_arguments, pulse_of
 from webgym_workers.seat import Seat, browser_options
 from webgym_workers.slots import ObservationSlots
@@ -39,6 +41,9 @@ __all__ = ["BrowserProcess", "Seating", "main"]
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
+_FLUSH_STEPS = 64
+_FLUSH_STEPS_IN_TURNS = 1
+"""What the learner is to learn from before the next step must have been sent by then."""
 _MOST_TASK_ERRORS = 3
 """Errors of a task's own code after which a process that has not finished a single episode gives up: unlike a
 site's, they are the same the next time."""
@@ -105,6 +110,13 @@ class BrowserProcess:
             ),
         )
         exploration, learner = spec.policy.exploration, spec.learner
+        self._pace = (
+            FreePace()
+            if spec.mode == "Asynchronous"
+            else TurnPace(
+                WorkerTurns(self._client, keys, self._name, seating.count, total_slots), seating.count
+            )
+        )
         settle_budget = spec.browser.settle_budget_seconds
         self._actors = [
             Actor(
@@ -118,6 +130,7 @@ class BrowserProcess:
                     discount=learner.discount,
                     step_cost=learner.step_cost,
                     seed=spec.seed,
+                    flush_steps=_FLUSH_STEPS_IN_TURNS if self._pace.takes_turns else _FLUSH_STEPS,
                 ),
                 seating.first_slot + i,
                 schema,
@@ -125,6 +138,7 @@ class BrowserProcess:
                 self._queue,
                 self._experience,
                 Seat(self._pool, i, schema, settle_budget, self._ring, read_end=False),
+                self._pace,
                 FilmRecorder(self._client, keys),
             )
             for i in range(seating.count)
@@ -160,6 +174,8 @@ class BrowserProcess:
     async def _watch_drain(self) -> None:
         await self._drain.wait_async()
         self._stopping.set()
+        # Running episodes are finished, and the learner may be gone before they are.
+        self._pace.free()
 
     async def _act(self, actor: Actor, index: int) -> None:
         while not self._stopping.is_set():
@@ -209,9 +225,12 @@ class BrowserProcess:
         """The next episode; None once a drain is asked for."""
         while not self._stopping.is_set():
             # Not to be cancelled: what was leased in that moment would be nobody's until its lease runs out.
-            tasks = await self._queue.lease(self._name, 1, LEASE_SECONDS, wait_seconds=_LEASE_WAIT)
+            wait = 0.0 if self._pace.takes_turns else _LEASE_WAIT
+            tasks = await self._queue.lease(self._name, 1, LEASE_SECONDS, wait_seconds=wait)
             if tasks:
                 return tasks[0]
+            # Episodes are dealt in the learner's turn: it must not wait for a browser that has none.
+            await self._pace.turn()
         return None
 
     async def _until_stopping(self, work: Coroutine[Any, Any, Any]) -> None:

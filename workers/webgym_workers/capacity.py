@@ -10,10 +10,18 @@ from pathlib import Path, PurePosixPath
 import psutil
 
 from webgym.errors import RunError
-from webgym.spec import Workers
+from webgym.spec import RunSpec, Workers
 from webgym.spec.cpus import CpuSet
 
-__all__ = ["Machine", "browser_affinity", "browser_count", "core_groups", "machine", "split_browsers"]
+__all__ = [
+    "Machine",
+    "browser_affinity",
+    "browser_count",
+    "core_groups",
+    "machine",
+    "split_browsers",
+    "worker_browsers",
+]
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,11 @@ def browser_count(workers: Workers, here: Machine) -> int:
     fitting = here.memory_bytes // max(1, int(workers.memory_per_browser))
     allowed = workers.max_browsers or wanted
     return max(1, min(wanted, int(fitting), allowed))
+
+
+def worker_browsers(spec: RunSpec, here: Machine) -> int:
+    """Browsers of each worker of a run: mode Synchronous has one."""
+    return 1 if spec.mode == "Synchronous" else browser_count(spec.workers, here)
 
 
 def split_browsers(browsers: int, per_process: int) -> list[int]:

@@ -214,13 +214,13 @@ class InferenceLoop:
         for sock, request in newest_request.values():
             by_version.setdefault(request.version, []).append((sock, request))
         for version, group in by_version.items():
-            known, parameters = self._feed.pinned(version) if version else (True, self._feed.newest())
-            if version and known and parameters is None:
+            known, parameters = self._feed.pinned(version) if version > 0 else (True, self._feed.newest())
+            if version > 0 and known and parameters is None:
                 self._answer(group, -1)
-            elif parameters is None:
+            elif parameters is None or parameters.version < -version:
                 self._waiting.extend(group)
             else:
-                name = "pinned" if version else "newest"
+                name = "pinned" if version > 0 else "newest"
                 if self._loaded[name] != parameters.version:
                     load_parameters(self._networks[name], parameters.state)
                     self._loaded[name] = parameters.version

@@ -57,7 +57,8 @@ class InferenceClient:
         Args:
             slot: the caller's own slot; one question at a time.
             observation: goes into the slot.
-            version: 0 for the newest parameters, else the version to use.
+            version: 0 for the newest parameters, -v for the newest once they are version v or later, else the
+                version to use.
 
         Raises:
             ParametersGone: that version does not exist any more.

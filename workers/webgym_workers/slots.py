@@ -39,7 +39,7 @@ class Request(NamedTuple):
     slot: int
     sequence: int
     version: int
-    """Parameter version to use; 0 for the newest."""
+    """Parameter version to use; 0 for the newest, -v for the newest once that is v or later."""
 
     def pack(self) -> bytes:
         """One datagram."""

@@ -41,14 +41,14 @@ class Worker:
 
     def __init__(self, context: ProgramContext, drain: Drain) -> None:
         from webgym.schema import observation_schema
-        from webgym_workers.capacity import browser_count, machine, split_browsers
+        from webgym_workers.capacity import machine, split_browsers, worker_browsers
         from webgym_workers.pulse import HangWatch, Pulses
         from webgym_workers.slots import ObservationSlots, channel
 
         spec = context.manifest.spec
         self._context = context
         self._drain = drain
-        browsers = browser_count(spec.workers, machine())
+        browsers = worker_browsers(spec, machine())
         groups = split_browsers(browsers, spec.workers.browsers_per_process)
         self.browsers = browsers
         self._memory = ObservationSlots.create(observation_schema(spec.observation), browsers)

@@ -116,9 +116,9 @@ class RunSpec(SpecModel):
             field="workers.max_browsers",
         ),
         Rule(
-            message="mode Synchronous is one learner: set learner.replicas to 1",
-            cel="self.mode != 'Synchronous' || self.learner.replicas == 1",
-            check=lambda self: self.mode != "Synchronous" or self.learner.replicas == 1,
+            message="mode Lockstep and Synchronous are one learner: set learner.replicas to 1",
+            cel="self.mode == 'Asynchronous' || self.learner.replicas == 1",
+            check=lambda self: self.mode == "Asynchronous" or self.learner.replicas == 1,
             field="learner.replicas",
         ),
         Rule(

@@ -1,4 +1,5 @@
-"""A web server for benches, in a process of its own: pages that take as long as pages of a far-away server do.
+"""A web server for benches, in a process of its own: pages that take as long as pages of a far-away server do, and
+answers that take as long as their address says.
 
 ``python -m webgym_workers.benches.local_server --latency 0.3`` prints its address and serves until its stdin ends.
 """
@@ -11,6 +12,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.resources import files
 
 from webgym.errors import RunError
 
@@ -35,6 +37,21 @@ def page(number: int) -> bytes:
         f"<table>{rows}</table><script>document.title += ', ' + document.links.length + ' links'</script>"
     )
     return text.encode()
+
+
+def content(path: str) -> bytes | None:
+    """What is at a path without its slashes at the ends; None where nothing is."""
+    if path.isdecimal():
+        return page(int(path))
+    if path == "far":
+        return (files("webgym_workers.benches") / "pages" / "far.html").read_bytes()
+    return b"" if path.startswith("after/") else None
+
+
+def extra_seconds(path: str) -> float:
+    """How much later a path is answered that asks for it: ``after/250`` by 250 ms."""
+    milliseconds = path.removeprefix("after/")
+    return int(milliseconds) / 1e3 if path.startswith("after/") and milliseconds.isdecimal() else 0.0
 
 
 @asynccontextmanager
@@ -79,9 +96,9 @@ async def _serve(latency: float) -> None:
                 request = await reader.readuntil(b"\r\n\r\n")
                 path = request.split(b" ", 2)[1].decode("ascii", "replace").strip("/")
                 # This wait is what the server is for: the way there and back.
-                await asyncio.sleep(latency)
-                known = path.isdecimal()
-                body = page(int(path)) if known else b"no such page"
+                await asyncio.sleep(latency + extra_seconds(path))
+                found = content(path)
+                known, body = found is not None, found or b""
                 head = f"HTTP/1.1 {'200 OK' if known else '404 Not Found'}\r\nContent-Length: {len(body)}\r\n"
                 head += "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n\r\n"
                 writer.write(head.encode() + body)
