@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from real_cluster import Cluster
 
 from webgym.spec import KIND
@@ -170,7 +170,7 @@ async def relay(folder: Path) -> AsyncIterator[tuple[Path, asyncio.Event]]:
         "users": [{"name": "relay", "user": user}],
     }
     path = folder / "relay.kubeconfig"
-    path.write_text(yaml.safe_dump(config))
+    path.write_text(json.dumps(config))
     path.chmod(0o600)
     async with listening:
         try:
