@@ -73,7 +73,7 @@ class Cluster:
         return time.monotonic() - began
 
     @contextlib.asynccontextmanager
-    async def operator(self) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def operator(self, **more: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """An operator outside of the cluster; its pods have images that no node has."""
         environment = os.environ | {
             "WEBGYM_WORKER_IMAGE": "webgym.invalid/worker:0",
@@ -85,6 +85,7 @@ class Cluster:
             "WEBGYM_METRICS_PORT": "0",
             "WEBGYM_RESYNC_SECONDS": "5",
             "WEBGYM_STATUS_SECONDS": "1",
+            **more,
         }
         log = (self.folder / f"operator-{uuid.uuid4().hex[:6]}.log").open("wb")
         with log:
