@@ -80,7 +80,7 @@ class Learner:
         phase, earlier_reason = self._phase_now()
         if saved is not None and phase == "evaluate":
             # An earlier life of this learner had finished training; what is missing is the verdict.
-            trainer = self._trainer(parts)
+            trainer = Trainer(parts)
             self._verdict(trainer, self._untrained(trainer, saved), earlier_reason)
             return 0
         self._phase("train")
@@ -91,7 +91,7 @@ class Learner:
                     parts.dqn.join(group)
                     parts.inbox.divide(group.rank, group.ranks)
                     parts.group = group
-                trainer = self._trainer(parts)
+                trainer = Trainer(parts) if parts.turns is None else TurnTrainer(parts, parts.turns)
                 reason = self._train(trainer)
         except PeerLost:
             # Learners that are asked to end together need not wait for each other.
@@ -108,10 +108,6 @@ class Learner:
             return 0
         self._verdict(trainer, self._untrained(trainer, saved), reason.value)
         return 0
-
-    @staticmethod
-    def _trainer(parts: TrainerParts) -> Trainer:
-        return Trainer(parts) if parts.turns is None else TurnTrainer(parts, parts.turns)
 
     def _train(self, trainer: Trainer) -> StopReason:
         try:

@@ -1,4 +1,4 @@
-"""The asynchronous training loop: experience in, gradient updates, parameters out, one thread, nobody waited for.
+"""The training loop: experience in, gradient updates, parameters out, one thread, nobody waited for.
 
 Two meters hold actors and learner together. Above ``replayRatio.max`` updates per environment step the learner waits
 for experience; below ``replayRatio.min`` it deals no further episodes, so the browsers pause once the queue is dry.
@@ -108,21 +108,29 @@ class Trainer:
 
     def _round(self, drained: Callable[[], bool]) -> None:
         """A little of everything that there is to do."""
-        updates = min(_UPDATES_PER_ROUND, self._updates_due())
-        self._order(OrderKind.GO, updates)
-        self._collect(block_ms=0 if updates else 20)
         now = time.monotonic()
         if now >= self._next_count:
             self._next_count = now + _COUNT_SECONDS
             self._deal(self.parts.inbox.browsers())
-        for _ in range(updates):
-            self._update()
-        self._hear()
+        updates = self._updates_due()
+        self._learn(updates, block_ms=0 if updates else 20)
         self._publish_if_due()
+
+    def _learn(self, updates: int, block_ms: int) -> None:
+        """Take in what has come, waiting so long for it, and make so many updates, all learners alike."""
+        self._order(OrderKind.GO, updates)
+        self._collect(block_ms)
+        for _ in range(updates):
+            self._last_update = self._share.update(self._held() / max(1, len(self._reports)))
+            self._meters.updated()
+        self._hear()
 
     def _reason_to_stop(self, drained: Callable[[], bool]) -> StopReason | None:
         if drained() or any(report.drained for report in self._reports):
             return StopReason.DRAINED
+        return self._limit_reached()
+
+    def _limit_reached(self) -> StopReason | None:
         stop, counters = self.parts.spec.stop, self.parts.counters
         if self._first_step_at is not None:
             counters.training_seconds = self._seconds_before + time.monotonic() - self._first_step_at
@@ -231,11 +239,8 @@ class Trainer:
 
     # --- updates -------------------------------------------------------------------------------------------------
 
-    def _update(self) -> None:
-        self._last_update = self._share.update(self._held() / max(1, len(self._reports)))
-        self._meters.updated()
-
     def _updates_due(self) -> int:
+        """Updates to make before the next look at the inbox."""
         parts = self.parts
         learner = parts.spec.learner
         if self._learning_from_steps is None:
@@ -245,7 +250,8 @@ class Trainer:
                 return 0
             self._learning_from_steps = self._steps_before
         steps = max(parts.counters.steps, parts.counters.transitions) - self._learning_from_steps
-        return updates_allowed(parts.dqn.updates - self._started_updates, steps, learner.replay_ratio.max)
+        made = parts.dqn.updates - self._started_updates
+        return min(_UPDATES_PER_ROUND, updates_allowed(made, steps, learner.replay_ratio.max))
 
     def _held(self) -> int:
         """Transitions in the replays of all learners."""

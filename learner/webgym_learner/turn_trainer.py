@@ -39,12 +39,15 @@ class TurnTrainer(Trainer):
     def _round(self, drained: Callable[[], bool]) -> None:
         browsers = self._turns.wait(_LOOK_SECONDS)
         if browsers is None:
+            if self.parts.group is not None:
+                # The other learners wait for a word.
+                self._learn(0, block_ms=0)
             return
         # All that the step brought was sent before it was reported.
-        self._collect(block_ms=0)
+        self._learn(0, block_ms=0)
         while self._reason_to_stop(drained) is None:
-            if self._updates_due():
-                self._update()
+            if updates := self._updates_due():
+                self._learn(updates, block_ms=0)
                 continue
             self._publish_if_due()
             self._deal(browsers)

@@ -6,6 +6,9 @@ import contextlib
 import subprocess
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -22,6 +25,8 @@ from webgym.keys import Keys
 from webgym.params import SyncParameterStore
 from webgym.queue import SyncTaskQueue
 from webgym_operator.redis_objects import Passwords, acl
+from webgym_workers.episode import Episode
+from webgym_workers.film import FilmRecorder
 
 UID = str(uuid.uuid4())
 KEYS = Keys(UID)
@@ -73,9 +78,17 @@ async def test_learner_and_worker_can_do_their_work(server: int, clients: dict[s
     pushing = connect_async(config(server, "worker"))
     try:
         await ExperienceWriter(pushing, KEYS, SCHEMA, high_water=100).push([batch("a")])
+        page = SimpleNamespace(screenshot=AsyncMock(return_value=b"png"))
+        await (
+            FilmRecorder(pushing, KEYS)
+            .start(task("a"))
+            .end(cast(Episode, SimpleNamespace(page=page)), success=True)
+        )
     finally:
         await pushing.aclose()
     assert len(ExperienceReader(clients["learner"], KEYS, SCHEMA).read()) == 1
+    film = clients["learner"].hgetall(f"{KEYS.film}:a")
+    assert film.keys() == {b"frame-0", b"meta"}
     clients["worker"].hset(KEYS.members, "worker-0", "{}")
     assert clients["operator"].hgetall(KEYS.members)
 

@@ -69,7 +69,7 @@ class Pipe:
         self.stored: dict[str, dict[str, Any]] = {}
         self.expiring: dict[str, int] = {}
 
-    def pipeline(self) -> Pipe:
+    def pipeline(self, *, transaction: bool) -> Pipe:
         return self
 
     async def __aenter__(self) -> Pipe:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
 
 from webgym.keys import Keys
 from webgym.queue import EpisodeTask
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from webgym_workers.episode import Episode
 
 __all__ = ["Film", "FilmRecorder", "describe_action"]
+
+logger = logging.getLogger(__name__)
 
 _KEEP_SECONDS = 3600
 
@@ -55,7 +60,7 @@ class Film:
         self._actions.append({"caption": caption, "box": box})
 
     async def end(self, episode: Episode, *, success: bool) -> None:
-        """Keep the last look and store the film."""
+        """Keep the last look and store the film; where the server refuses it, that is logged and there is none."""
         self._images.append(await episode.page.screenshot())
         meta = {
             "episode": self._task.episode,
@@ -68,10 +73,15 @@ class Film:
         }
         fields: dict[Any, Any] = {f"frame-{i}": image for i, image in enumerate(self._images)}
         name = f"{self._key}:{self._task.episode}"
-        async with self._client.pipeline() as pipe:
-            pipe.hset(name, mapping={**fields, "meta": json.dumps(meta)})
-            pipe.expire(name, _KEEP_SECONDS)
-            await pipe.execute()
+        try:
+            # No transaction: a worker's rights hold none, and half a film is none without its "meta".
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.hset(name, mapping={**fields, "meta": json.dumps(meta)})
+                pipe.expire(name, _KEEP_SECONDS)
+                await pipe.execute()
+        except ResponseError as error:
+            # A full server, say. The episode counts without its film, too.
+            logger.warning("the film of %s is not kept: %s", self._task.episode, error)
 
 
 def describe_action(episode: Episode, action: Action) -> tuple[str, list[float] | None]:
