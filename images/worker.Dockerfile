@@ -21,12 +21,13 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY pyproject.toml images/constraints.txt images/requirements.py ./
+COPY images/constraints.txt ./
 RUN python3 -m venv /opt/webgym \
  && if [ "${CUDA}" = 1 ]; then index=""; else index="${TORCH_INDEX:+--extra-index-url ${TORCH_INDEX}}"; fi \
  && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} ${index} "${TORCH}" \
  && /opt/webgym/bin/python -c "import sys, torch; sys.exit(None if (torch.version.cuda is not None) == ('${CUDA}' == '1') else 'webgym: CUDA is ${CUDA}, and this PyTorch is a build for %s; see TORCH_INDEX at the head of the Dockerfile' % (torch.version.cuda or 'CPUs'))"
 ARG EXTRAS=worker
+COPY pyproject.toml images/requirements.py ./
 RUN python3 requirements.py "${EXTRAS}" > requirements.txt \
  && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} -r requirements.txt
 
