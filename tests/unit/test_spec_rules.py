@@ -87,6 +87,7 @@ BROKEN: list[tuple[type[SpecModel], dict[str, Any], str]] = [
     (Workers, {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "named once"),
     (Autoscaling, {"min": 11}, "min may not exceed max"),
     (Browser, {"allowedSites": ["example.com"]}, "TaskSites only"),
+    (Browser, {"endpoint": "ws://browser:9222", "egress": "Offline"}, "leave egress out"),
     (Browser, {"endpoint": "http://h:9222", "executable": "/bin/chromium"}, "no browser is started"),
     (Browser, {"endpoint": "http://h:9222", "frames": "SharedMemory"}, "browsers of this machine"),
     (Redis, {"passwordFrom": {"env": "P"}}, "give its url too"),

@@ -32,6 +32,7 @@ from webgym_workers.film import FilmRecorder
 from webgym_workers.inference_client import InferenceClient
 from webgym_workers.pace import FreePace, TurnPace
 from webgym_workers.pulse import BEAT_SECONDS, add_pulse_arguments, pulse_of
+from webgym_workers.reach import egress_proxy, tasks_of
 from webgym_workers.seat import Seat, browser_options
 from webgym_workers.slots import ObservationSlots
 from webgym_workers.streak import FaultStreak
@@ -100,14 +101,16 @@ class BrowserProcess:
         slots = ObservationSlots(schema, total_slots, memory_fd)
         self._inference = InferenceClient(slots, channel)
         self._ring = slots.frames(seating.first_slot, seating.count)
+        options = browser_options(spec.browser, frame=spec.observation.frame)
         self._pool = BrowserPool(
-            browser_options(spec.browser, frame=spec.observation.frame),
+            options,
             seating.count,
             memory_limit=int(spec.workers.memory_per_browser),
             age_limit=spec.browser.max_age_seconds,
             affinity=browser_affinity(
                 spec.workers.cpu_affinity, machine().cpus, seating.first_slot, seating.count, total_slots
             ),
+            egress=egress_proxy(options, tasks_of(spec.tasks)),
         )
         exploration, learner = spec.policy.exploration, spec.learner
         self._pace = (
@@ -281,6 +284,7 @@ class BrowserProcess:
             "version": max(c.version for c in counters),
             "browser_memory_bytes": sum(memory),
             "memory_by_browser": {str(self._seating.first_slot + i): size for i, size in enumerate(memory)},
+            "egress_refused": self._pool.egress.refused if self._pool.egress else 0,
             "frame_waits": self._ring.waits if self._ring else 0,
         }
 

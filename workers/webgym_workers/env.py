@@ -26,6 +26,7 @@ from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.episode import Episode
 from webgym_workers.loop_thread import LoopThread
+from webgym_workers.reach import egress_proxy
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
 from webgym_workers.tenant import Tenant
@@ -246,7 +247,8 @@ class WebEnv(gymnasium.Env[Observation, ActionArray]):
         """Borrow the browser until something breaks."""
         if self._tenant is None:
             assert self._loop is not None
-            self._pool = await self._loop.enter(BrowserPool(self._options, 1))
+            egress = egress_proxy(self._options, [create_task(self.task, self._params)])
+            self._pool = await self._loop.enter(BrowserPool(self._options, 1, egress=egress))
             seat = Seat(self._pool, 0, self.schema, self._settle_budget)
             self._tenant = await self._loop.enter(Tenant(seat))
         self._episode = await self._tenant.take(self.task, self._params)

@@ -16,11 +16,13 @@ from webgym_workers.observer.framed import read_page
 from webgym_workers.observer.instruction import Instruction
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
+from webgym_workers.reach import load_page
 from webgym_workers.tasks.fault import describe_fault
 from webgym_workers.tasks.task import Goal, Outcome, Task
 
 if TYPE_CHECKING:
     from webgym_workers.browser.page import Page
+    from webgym_workers.browser.proxy import EgressProxy
     from webgym_workers.frames.source import FrameSource
 
 __all__ = ["Episode", "Step", "init_scripts"]
@@ -59,6 +61,7 @@ class Episode:
         settle_budget: seconds that the page may take to come to rest after an action.
         navigation_timeout: seconds that the start page may take to load.
         frames: where frames come from; needed when the schema has them. They stay good for as long as they are held.
+        egress: the browsers' proxy, which is told of start pages before they are loaded.
         read_end: whether the page is observed once more when the task says that the episode is over. Who only learns
             from it does not look at what follows a termination; its last view is then the one before.
     """
@@ -72,6 +75,7 @@ class Episode:
         frames: FrameSource | None = None,
         settle_budget: float = 1.0,
         navigation_timeout: float = 15.0,
+        egress: EgressProxy | None = None,
         read_end: bool = True,
     ) -> None:
         self.page = page
@@ -80,6 +84,7 @@ class Episode:
         self._schema = schema
         self._budget = settle_budget
         self._navigation_timeout = navigation_timeout
+        self._egress = egress
         # Whoever throws may throw anything, even what cannot be turned into a text.
         self._read = (
             f"(() => {{ let probe = null, threw; try {{ probe = ({task.probe}); }}"
@@ -258,7 +263,7 @@ class Episode:
         if "#" in start:
             # Going to an address with a fragment from the same address would only scroll.
             await self.page.navigate("about:blank", timeout=self._navigation_timeout)
-        await self.page.navigate(start, timeout=self._navigation_timeout)
+        await load_page(self.page, start, self._navigation_timeout, self._egress)
         # "Back" leads no further than this, neither to where an earlier episode was.
         await self.page.session.call("Page.resetNavigationHistory")
 

@@ -15,6 +15,7 @@ from webgym_workers.browser.slot import Browser
 from webgym_workers.episode import Episode, init_scripts
 from webgym_workers.frames.ring import CELLS_PER_BROWSER, FrameRing
 from webgym_workers.frames.source import open_frames
+from webgym_workers.reach import admit_task
 from webgym_workers.tasks.registry import create_task
 from webgym_workers.tasks.task import Task
 
@@ -78,6 +79,8 @@ class Seat:
     async def _open(self, browser: Browser, task: Task) -> Episode:
         for page in browser.pages:
             await browser.close_page(page)
+        if self._pool.egress is not None:
+            await admit_task(self._pool.egress, task)
         width, height = task.viewport
         page = await browser.new_page(width=width, height=height, scripts=init_scripts(task))
         frames = None if self._ring is None else await open_frames(browser, page, self._ring)
@@ -88,6 +91,7 @@ class Seat:
             frames=frames,
             settle_budget=self._settle_budget,
             navigation_timeout=browser.options.navigation_timeout,
+            egress=self._pool.egress,
             read_end=self._read_end,
         )
 
@@ -115,6 +119,8 @@ def browser_options(spec: BrowserSpec, *, frame: bool = False) -> BrowserOptions
         device_scale_factor=spec.device_scale_factor,
         locale=spec.locale,
         timezone=spec.timezone,
+        egress=spec.egress,
+        allowed_sites=tuple(spec.allowed_sites),
         action_timeout=spec.action_timeout_seconds,
         navigation_timeout=spec.navigation_timeout_seconds,
     )

@@ -28,6 +28,7 @@ from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.env import action_space, default_options, describe, observation_space, to_action
 from webgym_workers.loop_thread import LoopThread
+from webgym_workers.reach import egress_proxy
 from webgym_workers.seat import Seat
 from webgym_workers.tasks.registry import create_task
 from webgym_workers.tenant import Tenant
@@ -287,7 +288,8 @@ class WebVectorEnv(VectorEnv[Any, Any, Any]):
 
     async def _open(self) -> None:
         assert self._loop is not None
-        self._pool = await self._loop.enter(BrowserPool(self._options, self.num_envs))
+        egress = egress_proxy(self._options, [create_task(self.task, self._params)])
+        self._pool = await self._loop.enter(BrowserPool(self._options, self.num_envs, egress=egress))
         seats = [Seat(self._pool, i, self.schema, self._settle_budget) for i in self._all]
         self._tenants = [await self._loop.enter(Tenant(seat)) for seat in seats]
 

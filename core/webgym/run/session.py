@@ -57,10 +57,6 @@ def check_local(spec: RunSpec) -> None:
         raise UsageError("spec.suspend is true: nothing would run; add --set suspend=false")
     if spec.workers.replicas < 1:
         raise UsageError("spec.workers.replicas is 0: nobody would act; add --set workers.replicas=1")
-    for absent, field in ((spec.browser.egress != "Public", f"browser.egress {spec.browser.egress}"),):
-        if absent:
-            # Better refused than silently something else.
-            raise UsageError(f"spec.{field} is not built yet; leave it out")
 
 
 def incompatible(old: RunManifest, new: RunManifest) -> list[str]:

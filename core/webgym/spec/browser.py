@@ -95,7 +95,8 @@ class Browser(SpecModel):
     each time."""
     egress: Literal["Public", "TaskSites", "Offline"] = "Public"
     """What pages may reach besides the task's own server. Public: the internet, but no private address.
-    TaskSites: only the sites that the tasks name, and `allowedSites`. Offline: nothing."""
+    TaskSites: only the sites that the tasks name, and `allowedSites`. Offline: nothing. With `endpoint` it is
+    not kept here: whoever runs that browser says what its pages reach."""
     allowed_sites: Annotated[list[Site], Field(max_length=256)] = Field(default_factory=list)
     """Further host names for `egress: TaskSites`; `*.example.com` covers all names below example.com."""
     locale: Annotated[str, Field(pattern=LOCALE, max_length=35)] = "en-US"
@@ -121,5 +122,11 @@ class Browser(SpecModel):
             cel="!has(self.endpoint) || self.frames != 'SharedMemory'",
             check=lambda self: self.endpoint is None or self.frames != "SharedMemory",
             field="frames",
+        ),
+        Rule(
+            message="egress is kept by a proxy beside our own browsers: leave egress out (Public), or endpoint",
+            cel="!has(self.endpoint) || self.egress == 'Public'",
+            check=lambda self: self.endpoint is None or self.egress == "Public",
+            field="egress",
         ),
     )

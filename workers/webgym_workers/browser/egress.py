@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
+from urllib.parse import urlsplit
 
-__all__ = ["EgressMode", "EgressPolicy", "covers", "is_public", "normal_host", "refusal"]
+__all__ = ["EgressMode", "EgressPolicy", "Place", "covers", "is_public", "normal_host", "place_of", "refusal"]
 
 EgressMode = Literal["Public", "TaskSites", "Offline"]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Place = tuple[str, int]
+"""Host, as :func:`normal_host` gives it, and port."""
+
+# Two names of one server, which pages mix; Chromium looks neither up.
+_LOOPBACK = ("127.0.0.1", "localhost")
 
 # Addresses that carry an IPv4 address which a gateway or the kernel would deliver to.
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _SITE_LOCAL = ipaddress.IPv6Network("fec0::/10")
 
 
@@ -25,17 +32,62 @@ class EgressPolicy:
     Attributes:
         mode: ``Public``: public addresses. ``TaskSites``: public addresses of ``sites`` alone. ``Offline``: nothing.
         sites: Host names in lower case; ``*.example.com`` covers all names below example.com, not itself.
-        own: Host and port of the tasks' own servers, which are reached in every mode, private or not.
+        own: The tasks' own servers, which are reached in every mode, each with the private addresses it may have.
     """
 
     mode: EgressMode = "Public"
     sites: tuple[str, ...] = ()
-    own: frozenset[tuple[str, int]] = frozenset()
+    own: Mapping[Place, frozenset[str]] = field(default_factory=dict)
+
+    def with_own(self, place: Place, addresses: Iterable[str]) -> EgressPolicy:
+        """With one more own server, which may have these addresses, or public ones, from now on."""
+        host, port = place
+        if host in _LOOPBACK:
+            return replace(
+                self,
+                own={**self.own, **{(name, port): frozenset({"127.0.0.1", "::1"}) for name in _LOOPBACK}},
+            )
+        return replace(self, own={**self.own, place: frozenset(addresses)})
+
+    def with_sites(self, sites: Iterable[str]) -> EgressPolicy:
+        """With further sites."""
+        return replace(self, sites=tuple(dict.fromkeys([*self.sites, *map(normal_host, sites)])))
+
+    def bypass(self) -> tuple[str, ...]:
+        """Own servers that need no judging on the way, as Chromium's bypass list names them.
+
+        They are named by address; what a name stands for may change.
+        """
+        return tuple(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            for host, port in self.own
+            if host in _LOOPBACK or _is_address(host)
+        )
 
 
 def normal_host(host: str) -> str:
     """A host as rules name it: in lower case, without brackets and trailing dot."""
     return host.removeprefix("[").removesuffix("]").lower().removesuffix(".")
+
+
+def place_of(url: str) -> Place | None:
+    """The server of a URL; None where no server is asked (``file:``, ``data:``), or none that there could be."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return None
+    return normal_host(parts.hostname), port
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def covers(site: str, host: str) -> bool:
@@ -74,17 +126,19 @@ def refusal(policy: EgressPolicy, host: str, port: int, addresses: Sequence[str]
             whether the name alone is refused, before it is looked up.
     """
     name = normal_host(host)
-    if (name, port) in policy.own:
-        return None
-    if policy.mode == "Offline":
+    own = policy.own.get((name, port))
+    if own is None and policy.mode == "Offline":
         return "browser.egress: Offline lets pages reach the task's own server alone"
-    if policy.mode == "TaskSites" and not any(covers(site, name) for site in policy.sites):
+    if own is None and policy.mode == "TaskSites" and not any(covers(site, name) for site in policy.sites):
         return "browser.egress: TaskSites names no such site; add it to browser.allowedSites or to the task's sites"
     for text in addresses:
         try:
             public = is_public(ipaddress.ip_address(text))
         except ValueError:
             public = False
-        if not public:
-            return "it is at a private address, which pages never reach"
+        if public or (own is not None and text in own):
+            continue
+        if own is not None:
+            return "the task's own server now has another private address than when the task named it"
+        return "it is at a private address, which pages never reach"
     return None

@@ -18,6 +18,7 @@ __all__ = [
     "CDPTimeout",
     "ConnectionLost",
     "DisplayGone",
+    "EgressGone",
     "ElementFault",
     "JavaScriptError",
     "NavigationError",
@@ -48,6 +49,10 @@ class ConnectionLost(BrowserFault):
 
 class DisplayGone(BrowserFault):
     """The browser's virtual display ended, hangs, or shows something other than the page; the browser goes with it."""
+
+
+class EgressGone(BrowserFault):
+    """The browsers' own proxy does not answer: pages reach nothing until the process is started again."""
 
 
 class TargetClosed(BrowserFault):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from webgym_workers.browser.egress import EgressMode
+
 __all__ = ["BrowserOptions", "DisplayMode", "SandboxMode"]
 
 SandboxMode = Literal["Require", "Prefer", "Disabled"]
@@ -31,6 +33,10 @@ class BrowserOptions:
         navigation_timeout: Deadline of a page load, seconds.
         extra_flags: Further command-line flags.
         proxy: Address of the proxy that all traffic goes through (``http://127.0.0.1:3128``).
+        proxy_bypass: Servers that are reached past the proxy (``127.0.0.1:8000``).
+        egress: What pages may reach besides the tasks' own servers, where the browsers' owner opens a proxy of its own
+            (:func:`~webgym_workers.reach.egress_proxy`); with ``proxy`` that is the given proxy's to say.
+        allowed_sites: Further host names for ``TaskSites``.
         cpu_affinity: Cores that the browser may run on (Linux); empty is all.
         endpoint: A browser that runs already, elsewhere maybe, instead of one that is started: ``ws://`` or ``wss://``
             of its DevTools websocket, or ``http://host:port`` where it tells that. What says how a browser is started
@@ -50,5 +56,8 @@ class BrowserOptions:
     navigation_timeout: float = 15.0
     extra_flags: tuple[str, ...] = ()
     proxy: str | None = None
+    proxy_bypass: tuple[str, ...] = ()
+    egress: EgressMode = "Public"
+    allowed_sites: tuple[str, ...] = ()
     cpu_affinity: tuple[int, ...] = ()
     endpoint: str | None = None

@@ -19,12 +19,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from webgym.errors import BrowserError
 from webgym.schema import FRAME_SHAPE
 from webgym_workers.browser.faults import (
     BrowserFault,
 )
 from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.page import Page
+from webgym_workers.browser.proxy import EgressProxy
 from webgym_workers.browser.slot import Browser, BrowserState, age_limit_of
 
 __all__ = ["BrowserPool"]
@@ -49,6 +51,8 @@ class BrowserPool:
         memory_limit: Bytes above which a browser is replaced when nobody uses it.
         age_limit: Seconds after which a browser is replaced when nobody uses it.
         affinity: Cores that each browser may use, by slot; empty is what the options say.
+        egress: A proxy that is opened before the browsers, used by all of them, and closed after them; None leaves
+            them what the options say.
     """
 
     def __init__(
@@ -60,9 +64,11 @@ class BrowserPool:
         memory_limit: int | None = None,
         age_limit: float | None = None,
         affinity: Sequence[tuple[int, ...]] = (),
+        egress: EgressProxy | None = None,
     ) -> None:
         self.options = options
         self.count = count
+        self.egress = egress
         self._age_limit = age_limit
         self._affinity = affinity
         self._parallel = parallel_launches or os.cpu_count() or 1
@@ -71,7 +77,19 @@ class BrowserPool:
         self._returned = asyncio.Event()
 
     async def __aenter__(self) -> BrowserPool:
-        """Begin to start the browsers; :meth:`browser` waits for the one it needs."""
+        """Begin to start the browsers; :meth:`browser` waits for the one it needs.
+
+        Raises:
+            BrowserError: There is no port for the browsers' proxy.
+        """
+        if self.egress is not None:
+            try:
+                await self.egress.open()
+            except OSError as error:
+                raise BrowserError(f"cannot open the browsers' proxy: {error.strerror}") from error
+            self.options = replace(
+                self.options, proxy=self.egress.address, proxy_bypass=self.egress.policy.bypass()
+            )
         launching = asyncio.Semaphore(self._parallel)
         self._browsers = [
             Browser(
@@ -99,6 +117,10 @@ class BrowserPool:
         except asyncio.CancelledError:
             await closing
             raise
+        finally:
+            # Last: a browser without its proxy reaches nothing, and calls that a fault of the network.
+            if self.egress is not None:
+                await self.egress.close()
 
     def __getitem__(self, index: int) -> Browser:
         """The browser of a slot, borrowed or not."""

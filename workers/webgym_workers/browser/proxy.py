@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from urllib.parse import urlsplit
 
-from webgym_workers.browser.egress import EgressPolicy, normal_host, refusal
+from webgym_workers.browser.egress import EgressPolicy, Place, normal_host, place_of, refusal
 
 __all__ = ["EgressProxy"]
 
@@ -20,6 +22,7 @@ CONNECT_SECONDS = 15.0
 IDLE_SECONDS = 300.0
 CONNECTIONS = 1024
 HOSTS_LOGGED = 100
+PLACES_REMEMBERED = 256
 
 
 class EgressProxy:
@@ -27,31 +30,67 @@ class EgressProxy:
 
     Args:
         policy: What may be reached.
+        start_pages: URLs of the tasks' own servers that are known already; others are :meth:`admit`-ted later.
+        resolve: Looks up what addresses a host has; raises OSError where it has none.
 
     Attributes:
+        policy: What may be reached by now.
         refused: Requests refused since the start.
     """
 
-    def __init__(self, policy: EgressPolicy) -> None:
+    def __init__(
+        self,
+        policy: EgressPolicy,
+        start_pages: Sequence[str] = (),
+        *,
+        resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
+    ) -> None:
+        self.policy = policy
         self.refused = 0
-        self._policy = policy
+        self._start_pages = start_pages
+        self._resolve = resolve or _resolve
+        self._refusals: OrderedDict[Place, str] = OrderedDict()
         self._logged: set[str] = set()
         self._served: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._port: int | None = None
 
     @property
     def address(self) -> str:
         """What Chromium is given (``http://127.0.0.1:PORT``)."""
-        assert self._server is not None, "the proxy is not open"
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        assert self._port is not None, "the proxy was not opened"
+        return f"http://127.0.0.1:{self._port}"
 
     async def open(self) -> None:
-        """Listen on a free loopback port.
+        """Listen on a free loopback port, and admit the start pages.
 
         Raises:
             OSError: There is none.
         """
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES)
+        self._port = int(self._server.sockets[0].getsockname()[1])
+        await self.admit(self._start_pages)
+
+    async def admit(self, urls: Iterable[str] = (), sites: Iterable[str] = ()) -> None:
+        """Let pages reach further own servers, by the addresses that they have now, and sites.
+
+        A server whose name has no address yet is not admitted.
+        """
+        if more := [site for site in map(normal_host, sites) if site not in self.policy.sites]:
+            self.policy = self.policy.with_sites(more)
+        for url in urls:
+            place = place_of(url)
+            if place is None or place in self.policy.own:
+                continue
+            with contextlib.suppress(OSError):
+                addresses = await self._resolve(*place)
+                self.policy = self.policy.with_own(place, addresses)
+                self._refusals.clear()
+
+    def why(self, url: str) -> str | None:
+        """Why the server of a URL was refused lately; None where it was not."""
+        place = place_of(url)
+        return None if place is None else self._refusals.get(place)
 
     async def close(self) -> None:
         """Stop listening and cut what is open. Browsers that go on reach nothing then."""
@@ -96,17 +135,17 @@ class EgressProxy:
             await _answer(writer, "400 Bad Request", "this is a proxy")
             return
         host, port = normal_host(url.hostname), url.port or (443 if tunnel else 80)
-        why = refusal(self._policy, host, port, [])
+        why = refusal(self.policy, host, port, [])
         addresses: list[str] = []
         if why is None:
             try:
-                addresses = await _resolve(host, port)
+                addresses = await self._resolve(host, port)
             except OSError:
                 await _answer(writer, "502 Bad Gateway", f"{host} has no address")
                 return
-            why = refusal(self._policy, host, port, addresses)
+            why = refusal(self.policy, host, port, addresses)
         if why is not None:
-            self._count(host, why)
+            self._count((host, port), why)
             await _answer(writer, "403 Forbidden", f"{host}:{port} is not reached: {why}")
             return
         connected = await _connect(addresses, port)
@@ -124,11 +163,16 @@ class EgressProxy:
         finally:
             far_writer.close()
 
-    def _count(self, host: str, why: str) -> None:
+    def _count(self, place: Place, why: str) -> None:
+        host, _ = place
         self.refused += 1
+        self._refusals[place] = f"{host} is refused: {why}"
+        self._refusals.move_to_end(place)
+        if len(self._refusals) > PLACES_REMEMBERED:
+            self._refusals.popitem(last=False)
         if host not in self._logged and len(self._logged) < HOSTS_LOGGED:
             self._logged.add(host)
-            LOG.warning("a page asked for %s: refused, %s", host, why)
+            LOG.warning("a browser asked for %s: refused, %s", host, why)
 
 
 def _one_request(fields: bytes) -> bytes:

@@ -66,6 +66,11 @@ class RemoteBrowser:
                 f"frames from shared memory are required, but the browser is elsewhere, at {place}: "
                 "set browser.frames to Auto, or leave browser.endpoint out"
             )
+        if options.egress != "Public":
+            raise BrowserError(
+                f"browser.egress: {options.egress} is kept by a proxy of this machine, but the browser is elsewhere, "
+                f"at {place}: set browser.egress to Public, or leave browser.endpoint out"
+            )
 
         async def connect(receiver: Receiver) -> Transport:
             return await dial(receiver, endpoint, CONNECT_SECONDS)

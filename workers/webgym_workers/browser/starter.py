@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def start(
         extra=[
             f"--user-data-dir={profile.path}",
             *([f"--lang={options.locale}"] if options.locale else []),
-            *(_through(options.proxy) if options.proxy else []),
+            *(_through(options.proxy, options.proxy_bypass) if options.proxy else []),
             *options.extra_flags,
         ],
     )
@@ -122,10 +122,10 @@ def start(
     return Started(process, our_read, our_write)
 
 
-def _through(proxy: str) -> list[str]:
+def _through(proxy: str, bypass: Sequence[str]) -> list[str]:
     return [
         f"--proxy-server={proxy}",
-        "--proxy-bypass-list=<-loopback>",
+        f"--proxy-bypass-list={';'.join(['<-loopback>', *bypass])}",
         # WebRTC would send UDP past the proxy. The flag's name differs between versions.
         "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
         "--webrtc-ip-handling-policy=disable_non_proxied_udp",

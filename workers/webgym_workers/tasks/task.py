@@ -103,6 +103,11 @@ class Task(ABC):
         """Hosts the page may talk to, for ``browser.egress: TaskSites``."""
         return ()
 
+    @property
+    def own_servers(self) -> tuple[str, ...]:
+        """URLs of the task's own servers besides the start page's, which pages reach even at private addresses."""
+        return ()
+
 
 def js(value: Json) -> str:
     """A Python value as a JavaScript literal."""
