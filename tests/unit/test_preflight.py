@@ -26,7 +26,7 @@ from webgym_operator.sizing import learner_size, redis_size, worker_size
 __all__ = ["lab"]
 
 SMALL = {
-    "workers": {"maxBrowsers": 3, "memoryPerBrowser": "1Gi"},
+    "workers": {"maxBrowsers": 3, "memoryPerBrowser": "1Gi", "resources": {"requests": {"cpu": "2"}}},
     "learner": {"replay": {"capacityBytes": "512Mi"}},
 }
 
@@ -59,15 +59,15 @@ def level(findings: list[Finding], subject: str) -> tuple[str, str]:
 
 
 def test_numbers_are_those_that_the_operator_asks_for() -> None:
-    found = needs({"workers": {"replicas": 2, "maxBrowsers": 3, "memoryPerBrowser": "1Gi"}})
+    found = needs({"workers": {**SMALL["workers"], "replicas": 2}})
     run = make_run({**SMALL})
     by_role = {need.role: need for need in found.pods}
     for role, size in (("worker", worker_size), ("learner", learner_size), ("redis", redis_size)):
         assert by_role[role].spec["containers"][0]["resources"] == size(run.spec).as_object()
     assert found.browsers == 6
-    assert total(found.pods)["cpu"] == Decimal("0.1") + Decimal(1) + 2 * Decimal(2)
+    assert total(found.pods)["cpu"] == Decimal("0.1") + Decimal("0.5") + 2 * Decimal(2)
     said = total_finding(found).text
-    assert said.startswith("6 browsers, 1 learner, 2 workers, 5.1 cpu, ")
+    assert said.startswith("6 browsers, 1 learner, 2 workers, 4.6 cpu, ")
     assert [claim["metadata"]["name"] for claim in found.claims] == ["demo-redis", "demo-00000000"]
     for need in found.pods:
         assert schema_errors({"kind": "Pod", **need.pod}, VERSIONS[-1]) == []
@@ -196,8 +196,8 @@ def limits(**rule: Any) -> Object:
     ("hard", "used", "text"),
     [
         ({"requests.cpu": "100", "pods": "50", "requests.storage": "1Ti"}, {}, "has room"),
-        ({"requests.cpu": "4"}, {"requests.cpu": "3"}, "q leaves 1 requests.cpu, and the run asks for 3.1"),
-        ({"cpu": "2"}, {}, "q leaves 2 cpu, and the run asks for 3.1 cpu"),
+        ({"requests.cpu": "4"}, {"requests.cpu": "3"}, "q leaves 1 requests.cpu, and the run asks for 2.6"),
+        ({"cpu": "2"}, {}, "q leaves 2 cpu, and the run asks for 2.6 cpu"),
         ({"pods": "2"}, {}, "q leaves 2 pods, and the run asks for 3 pods"),
         ({"persistentvolumeclaims": "1"}, {}, "the run asks for 2 persistentvolumeclaims"),
         ({"requests.storage": "5Gi"}, {}, "the run asks for 1"),

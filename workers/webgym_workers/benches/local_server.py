@@ -98,7 +98,8 @@ async def _serve(latency: float) -> None:
                 # This wait is what the server is for: the way there and back.
                 await asyncio.sleep(latency + extra_seconds(path))
                 found = content(path)
-                known, body = found is not None, found or b""
+                known = found is not None
+                body = b"no such page" if found is None else found
                 head = f"HTTP/1.1 {'200 OK' if known else '404 Not Found'}\r\nContent-Length: {len(body)}\r\n"
                 head += "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n\r\n"
                 writer.write(head.encode() + body)
