@@ -26,7 +26,7 @@ PROTO := core/webgym/protocol/webgym.proto
 PROTO_TOOLS := grpcio-tools==1.73.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-cluster lint format proto crds images bench clean
+.PHONY: help setup run test test-long test-cluster lint format proto crds images bench clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,7 +37,10 @@ run: setup ## train the example; ARGS are options of `webgym run`
 	@$(BIN)/webgym run $(EXAMPLE) $(ARGS)
 
 test: setup ## run the tests; ARGS are options of pytest, JOBS the processes that run them
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
+
+test-long: setup ## run the tests that take half a minute each and more: whole runs under kills, several learners, soaks
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long $(ARGS)
 
 test-cluster: $(VENV)/.packages ## test against the cluster that KUBECONFIG names; skips without one
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)

@@ -34,6 +34,7 @@ def test_scale(chromium: Path, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert (found["failed"], found["alive"]) == (0, {"1": 1, "2": 2})
 
 
+@pytest.mark.long
 def test_soak(chromium: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = measured(capsys, tmp_path, "soak", "--resets", "60", "--browsers", "1", "--no-frames")
     assert (found["resets"], found["failed"], found["recycles"], found["zombies"]) == (60, 0, 0, 0)

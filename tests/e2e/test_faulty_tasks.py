@@ -35,6 +35,7 @@ spec:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "code", "words"),
     [

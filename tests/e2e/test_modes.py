@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from e2e_run import Running
 
 from webgym.rundir import read_json_lines
@@ -67,6 +68,7 @@ def episodes(out: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 def test_a_synchronous_run_repeats_itself_bit_for_bit(tmp_path: Path, start: Callable[..., Running]) -> None:
     (tmp_path / "turns.yaml").write_text(MANIFEST)
     # Both at once: each is disturbed by the other, and neither may show it.

@@ -115,6 +115,7 @@ def test_every_episode_counts_once(finished: tuple[Path, dict[str, Any]]) -> Non
     assert not train & judged
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_judged_again(finished: tuple[Path, dict[str, Any]], start: Start) -> None:
     out, _ = finished
     arguments = ("eval", "out", "--episodes", "10", "--seed", "9", "--json", "--quiet")
@@ -132,6 +133,7 @@ def test_a_checkpoint_is_judged_again(finished: tuple[Path, dict[str, Any]], sta
     assert json.loads((out / "evaluation-2.json").read_text()) == result["evaluation"]
 
 
+@pytest.mark.long
 def test_a_run_lives_through_kills_and_can_be_resumed(tmp_path: Path, start: Start) -> None:
     (tmp_path / "demo.yaml").write_text(MANIFEST)
     out = tmp_path / "out"

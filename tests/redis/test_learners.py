@@ -140,6 +140,7 @@ def learners(tmp_path: Path, broker: EmbeddedBroker, keys: Keys) -> Iterator[Lea
         made.process.wait()
 
 
+@pytest.mark.long
 def test_a_learner_that_dies_and_one_that_diverges(
     learners: Learners, client: redis.Redis, keys: Keys
 ) -> None:
