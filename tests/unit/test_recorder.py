@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import redis
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -96,6 +96,7 @@ def test_an_episode_whose_line_a_crash_tore_is_written_again(tmp_path: Path, cut
     assert episodes(path) == ["train-00000000", "train-00000001"]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_whatever_lies_in_the_file_the_ledger_opens_and_counts_on(tmp_path_factory: Any, junk: bytes) -> None:
     path = tmp_path_factory.mktemp("ledger") / "episodes.jsonl"
