@@ -207,7 +207,13 @@ class ChromiumProcess:
         self.client.close()
         loop = asyncio.get_running_loop()
         patience = STOP_SECONDS if graceful else 0.0
-        await asyncio.shield(loop.run_in_executor(None, finish, self._process, self._profile, patience))
+        try:
+            finishing = loop.run_in_executor(None, finish, self._process, self._profile, patience)
+        except RuntimeError:
+            # The interpreter is ending and starts no threads any more; nobody else needs the loop by then.
+            finish(self._process, self._profile, patience)
+        else:
+            await asyncio.shield(finishing)
         if self.display is not None:
             await self.display.stop()
 
