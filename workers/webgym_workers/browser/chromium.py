@@ -28,6 +28,7 @@ from webgym_workers.browser.sandbox import sandbox_obstacle
 from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, exited, finish, kill, start
 from webgym_workers.browser.window import WINDOW_FRAME, WINDOW_GAP, display_room
 from webgym_workers.frames.display import Display, display_obstacle
+from webgym_workers.last_work import finish_aside
 
 __all__ = ["BrowserOptions", "ChromiumProcess", "SandboxMode"]
 
@@ -205,15 +206,8 @@ class ChromiumProcess:
             with contextlib.suppress(BrowserFault):
                 await self.client.browser.call("Browser.close", timeout=STOP_SECONDS)
         self.client.close()
-        loop = asyncio.get_running_loop()
         patience = STOP_SECONDS if graceful else 0.0
-        try:
-            finishing = loop.run_in_executor(None, finish, self._process, self._profile, patience)
-        except RuntimeError:
-            # The interpreter is ending and starts no threads any more; nobody else needs the loop by then.
-            finish(self._process, self._profile, patience)
-        else:
-            await asyncio.shield(finishing)
+        await finish_aside(finish, self._process, self._profile, patience)
         if self.display is not None:
             await self.display.stop()
 

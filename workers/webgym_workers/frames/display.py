@@ -31,6 +31,7 @@ from webgym.errors import BrowserError
 from webgym_workers.browser.faults import DisplayGone
 from webgym_workers.frames.framebuffer import Framebuffer
 from webgym_workers.frames.x11 import SOCKETS, DamageEvent, XConnection
+from webgym_workers.last_work import finish_aside
 from webgym_workers.locked_folder import LockedFolder, sweep
 from webgym_workers.sharedmem import memory_folder
 
@@ -231,8 +232,7 @@ class Display:
     async def stop(self) -> None:
         """End it and reap it, without holding up the loop; safe to call twice."""
         self._connection.close()
-        loop = asyncio.get_running_loop()
-        await asyncio.shield(loop.run_in_executor(None, self.finish, STOP_SECONDS))
+        await finish_aside(self.finish, STOP_SECONDS)
 
     def finish(self, patience: float) -> None:
         """Ask it to end, kill it after ``patience`` seconds, reap it, and remove what it leaves when killed."""
