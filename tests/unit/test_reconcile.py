@@ -153,6 +153,19 @@ def test_a_pod_stuck_on_a_lost_node_blocks_nothing() -> None:
     assert cluster.plan().creates == []
 
 
+def test_a_learner_found_stuck_takes_its_group_with_it() -> None:
+    """Nobody looked while it was leaving; its name stays taken, and so the whole group gets other ones."""
+    cluster = running({"learner": {"replicas": 2}})
+    cluster.remove("Pod", "demo-learner-0-0")
+    cluster.now += 20 + STUCK_AFTER + 1
+    plan = cluster.reconcile()
+    assert [d.name for d in plan.deletes] == ["demo-learner-1-0"]
+    assert plan.creates == []
+    del cluster.objects["Pod", "demo-learner-1-0"]
+    made = [create.body["metadata"]["name"] for create in cluster.reconcile().creates]
+    assert made == ["demo-learner-0-1", "demo-learner-1-1"]
+
+
 # --- whose run it is --------------------------------------------------------------------------------------------------
 
 
