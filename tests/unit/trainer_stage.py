@@ -195,6 +195,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     torch.set_num_threads(1)
     clock = Clock()
     monkeypatch.setattr("webgym_learner.trainer.time", clock)
+    monkeypatch.setattr("webgym_learner.renewal.time", clock)
 
     def begin(counters: Counters | None = None, looks: dict[str, Any] | None = None, **spec: Any) -> Stage:
         learner: dict[str, Any] = {"batchSize": 4, "publishInterval": 5, **spec.pop("learner", {})}
