@@ -48,7 +48,7 @@ class Worker:
         spec = context.manifest.spec
         self._context = context
         self._drain = drain
-        browsers = worker_browsers(spec, machine())
+        browsers = worker_browsers(spec.mode, spec.workers, machine())
         groups = split_browsers(browsers, spec.workers.browsers_per_process)
         self.browsers = browsers
         self._memory = ObservationSlots.create(observation_schema(spec.observation), browsers)
