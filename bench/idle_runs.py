@@ -20,7 +20,6 @@ import os
 import re
 import socket
 import statistics
-import sys
 import tempfile
 import time
 import urllib.request
@@ -32,11 +31,9 @@ import psutil
 from webgym.errors import UsageError
 from webgym.spec import KIND
 from webgym_operator.api import Api, ApiError, connection
+from webgym_operator.outside import operator_process
 from webgym_operator.resources import CHILD_KINDS
 
-PROGRAM = (
-    "import sys; from webgym_operator.program import OperatorCommand; sys.exit(OperatorCommand().run(None))"
-)
 NOWHERE = {"nodeSelector": {"webgym.io/bench": "nowhere"}}
 SPEC: dict[str, Any] = {
     "task": {"name": "miniwob.click-button"},
@@ -46,6 +43,7 @@ SPEC: dict[str, Any] = {
 }
 ROLE = "app.kubernetes.io/managed-by=webgym-operator"
 CHANGES = 10
+CHANGE_SECONDS = 60.0
 _COUNTED = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE)
 _WRITTEN = frozenset({"webgymruns", "events", *(plural for _, plural in CHILD_KINDS.values())})
 
@@ -68,29 +66,6 @@ async def server_writes(api: Api) -> float:
     return total
 
 
-@contextlib.asynccontextmanager
-async def operator(namespace: str, port: int, log: Path) -> Any:
-    environment = os.environ | {
-        "WEBGYM_WORKER_IMAGE": "webgym.invalid/worker:0",
-        "WEBGYM_LEARNER_IMAGE": "webgym.invalid/learner:0",
-        "WEBGYM_REDIS_IMAGE": "webgym.invalid/redis:0",
-        "WEBGYM_IMAGE_PULL_POLICY": "Never",
-        "WEBGYM_WATCH_NAMESPACES": namespace,
-        "WEBGYM_METRICS_HOST": "127.0.0.1",
-        "WEBGYM_METRICS_PORT": str(port),
-    }
-    with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", PROGRAM, env=environment, stdout=out, stderr=out
-        )
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
-
-
 def own_writes(port: int) -> float:
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     found = re.search(r"^\w*operator_api_writes\S* (\S+)$", text, re.MULTILINE)
@@ -105,7 +80,7 @@ async def quiet(api: Api, seconds: float = 45.0, deadline: float = 900.0) -> Non
     while time.monotonic() - since < seconds:
         if time.monotonic() > end:
             raise UsageError(f"after {deadline:g} s something still writes")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)  # a count that the server gives to whoever asks
         now = await server_writes(api)
         if now != last:
             since, last = time.monotonic(), now
@@ -113,15 +88,48 @@ async def quiet(api: Api, seconds: float = 45.0, deadline: float = 900.0) -> Non
 
 async def change(api: Api, namespace: str, name: str, replicas: int) -> float:
     """Ask one run for another number of workers; seconds until the pods are as many."""
+    selector = f"webgym.io/run={name},webgym.io/role=worker"
+    pods, version = await api.list("Pod", namespace, selector)
+    names = {pod["metadata"]["name"] for pod in pods}
     began = time.monotonic()
     await api.patch(KIND, namespace, name, {"spec": {"workers": {"replicas": replicas}}})
-    selector = f"webgym.io/run={name},webgym.io/role=worker"
-    while time.monotonic() - began < 60:
-        pods, _ = await api.list("Pod", namespace, selector)
-        if len(pods) == replicas:
-            return time.monotonic() - began
-        await asyncio.sleep(0.02)
-    raise UsageError(f"{name} has not {replicas} worker pods after 60 s")
+    async with contextlib.aclosing(api.watch("Pod", namespace, selector, version)) as news:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHANGE_SECONDS):
+                async for type_, body in news:
+                    if type_ == "DELETED":
+                        names.discard(body["metadata"]["name"])
+                    elif type_ != "BOOKMARK":
+                        names.add(body["metadata"]["name"])
+                    if len(names) == replicas:
+                        return time.monotonic() - began
+    raise UsageError(f"{name} has not {replicas} worker pods after {CHANGE_SECONDS:g} s")
+
+
+async def watch_idly(
+    api: Api, namespace: str, port: int, pid: int, runs: int, seconds: float, suspended: bool
+) -> dict[str, Any]:
+    """What the operator with that pid and port for its figures takes for its runs, and how soon it acts."""
+    await quiet(api)
+    children = sum([len((await api.list(kind, namespace, ROLE))[0]) for kind in ("Pod", "Service")])
+    one = psutil.Process(pid)
+    own, server = own_writes(port), await server_writes(api)
+    began, used, resident = time.monotonic(), sum(one.cpu_times()[:2]), []
+    while time.monotonic() - began < seconds:
+        resident.append(one.memory_info().rss)
+        await asyncio.sleep(1.0)
+    share = (sum(one.cpu_times()[:2]) - used) / (time.monotonic() - began)
+    await asyncio.sleep(6.0)  # the operator refreshes its own count every 5 s
+    writes = {"operator": own_writes(port) - own, "server": await server_writes(api) - server}
+    changes = 0 if suspended else min(CHANGES, runs)
+    took = [await change(api, namespace, f"idle-{number}", 2) for number in range(changes)]
+    return {
+        "runs": runs, "suspended": suspended, "pods_and_services": children, "seconds": seconds,
+        "rss_mb": round(max(resident) / 1e6, 1), "cpu_percent": round(100 * share, 2), "writes": writes,
+        "change_seconds_median": round(statistics.median(took), 2) if took else None,
+        "change_seconds_max": round(max(took), 2) if took else None,
+        "load": os.getloadavg()[0],
+    }  # fmt: skip
 
 
 async def measure(runs: int, seconds: float, suspended: bool) -> dict[str, Any]:
@@ -140,31 +148,11 @@ async def measure(runs: int, seconds: float, suspended: bool) -> dict[str, Any]:
                 metadata = {"name": f"idle-{number}", "namespace": namespace}
                 body = {"apiVersion": "webgym.io/v1alpha1", "kind": KIND, "metadata": metadata, "spec": spec}
                 await api.create(body)
-            async with operator(namespace, port, log) as process:
-                await quiet(api)
-                children = sum(
-                    [len((await api.list(kind, namespace, ROLE))[0]) for kind in ("Pod", "Service")]
-                )
-                one = psutil.Process(process.pid)
-                own, server = own_writes(port), await server_writes(api)
-                began, used, resident = time.monotonic(), sum(one.cpu_times()[:2]), []
-                while time.monotonic() - began < seconds:
-                    resident.append(one.memory_info().rss)
-                    await asyncio.sleep(1.0)
-                share = (sum(one.cpu_times()[:2]) - used) / (time.monotonic() - began)
-                await asyncio.sleep(6.0)  # the operator refreshes its own count every 5 s
-                writes = {"operator": own_writes(port) - own, "server": await server_writes(api) - server}
-                took = []
-                if not suspended:
-                    for number in range(min(CHANGES, runs)):
-                        took.append(await change(api, namespace, f"idle-{number}", 2))
-                return {
-                    "runs": runs, "suspended": suspended, "pods_and_services": children, "seconds": seconds,
-                    "rss_mb": round(max(resident) / 1e6, 1), "cpu_percent": round(100 * share, 2), "writes": writes,
-                    "change_seconds_median": round(statistics.median(took), 2) if took else None,
-                    "change_seconds_max": round(max(took), 2) if took else None,
-                    "load": os.getloadavg()[0], "log": str(log),
-                }  # fmt: skip
+            with log.open("wb") as out:
+                environment = {"WEBGYM_WATCH_NAMESPACES": namespace, "WEBGYM_METRICS_PORT": str(port)}
+                async with operator_process(out, **environment) as process:
+                    found = await watch_idly(api, namespace, port, process.pid, runs, seconds, suspended)
+            return found | {"log": str(log)}
         finally:
             with contextlib.suppress(ApiError):
                 await api.request("DELETE", f"/api/v1/namespaces/{namespace}", {})

@@ -20,9 +20,10 @@ from pathlib import Path
 from types import TracebackType
 
 import redis
-from redis.backoff import NoBackoff
+from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry
 
+from webgym.child_exit import until_exit
 from webgym.deathsig import die_with_parent
 from webgym.errors import BrokerError
 from webgym.janitor import start_janitor
@@ -38,6 +39,8 @@ _SOCKET = "redis.sock"
 _LOCK = "lock"
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final zero.
 _LONGEST_SOCKET_PATH = 103
+_TRY_SECONDS = 0.005
+"""Between two tries to reach a server that was just started."""
 
 
 def find_server() -> Path:
@@ -131,6 +134,11 @@ class EmbeddedBroker:
             # Whoever was killed did not see it coming: its last line is about something else.
             raise BrokerError(f"the embedded Redis was {describe_exit(code)}")
         raise BrokerError(f"the embedded Redis ended by itself (exit {code}){self._last_line()}")
+
+    async def ended(self) -> None:
+        """Return once the server has ended; :meth:`check` says how."""
+        if self._process is not None:
+            await until_exit(self._process)
 
     def start(self) -> EmbeddedBroker:
         """Start it and wait until it answers. Starting again after it died keeps socket and append-only file.
@@ -231,23 +239,22 @@ class EmbeddedBroker:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self._start_seconds
+
+        def give_up(error: Exception) -> None:
+            # Else it does not listen yet, or loads its append-only file.
+            self.check()
+            if time.monotonic() > deadline:
+                raise BrokerError(
+                    f"the embedded Redis did not answer within {self._start_seconds:g} s{self._last_line()}"
+                ) from None
+
         client = redis.Redis(
             unix_socket_path=str(self.socket), socket_timeout=1.0, protocol=2, retry=Retry(NoBackoff(), 0)
         )
+        # The server gives no signal when its socket appears; it takes a few tens of milliseconds.
+        trying = Retry(ConstantBackoff(_TRY_SECONDS), -1, (redis.RedisError,))
         with contextlib.closing(client):
-            while True:
-                self.check()
-                try:
-                    client.ping()
-                    return
-                except redis.RedisError:  # Not listening yet, or loading its append-only file.
-                    if time.monotonic() > deadline:
-                        raise BrokerError(
-                            f"the embedded Redis did not answer within {self._start_seconds:g} s"
-                            f"{self._last_line()}"
-                        ) from None
-                # The server gives no signal when its socket appears; it takes a few tens of milliseconds.
-                time.sleep(0.005)
+            trying.call_with_retry(client.ping, give_up)
 
     def _last_line(self) -> str:
         if self._folder is None:

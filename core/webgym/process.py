@@ -20,7 +20,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from collections import deque
@@ -28,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
+from webgym.child_exit import until_exit
 from webgym.deathsig import die_with_parent
 from webgym.errors import ExitCode, RunError
 from webgym.restart import Exit, RestartPolicy, describe_exit
@@ -278,7 +278,7 @@ class ManagedProcess:
         popen = self._popen
         assert popen is not None
         try:
-            await _exited(popen)
+            await until_exit(popen)
         finally:
             code = self._clear()
         why, self._why = self._why, ""
@@ -337,35 +337,3 @@ class ManagedProcess:
 async def drain_all(processes: Iterable[ManagedProcess], grace_seconds: float | None = None) -> None:
     """Drain several at the same time."""
     await asyncio.gather(*(p.drain(grace_seconds) for p in processes))
-
-
-async def _exited(popen: subprocess.Popen[bytes]) -> None:
-    """Return once the child has ended; it stays a zombie for the caller to reap."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-
-    def resolve() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    if hasattr(os, "pidfd_open"):
-        try:
-            descriptor = os.pidfd_open(popen.pid)
-        except OSError:  # A kernel before 5.3, or a sandbox that forbids it.
-            pass
-        else:
-            loop.add_reader(descriptor, resolve)
-            try:
-                await future
-            finally:
-                loop.remove_reader(descriptor)
-                os.close(descriptor)
-            return
-
-    def wait() -> None:
-        popen.wait()
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
-            loop.call_soon_threadsafe(resolve)
-
-    threading.Thread(target=wait, name=f"wait for {popen.pid}", daemon=True).start()
-    await future

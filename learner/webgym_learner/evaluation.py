@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from webgym.protocol import EpisodeSummary, EpisodeTask
+from webgym_learner.renewal import Renewal
 from webgym_learner.window import wilson_interval
 
 if TYPE_CHECKING:
@@ -17,13 +18,9 @@ if TYPE_CHECKING:
 
     from webgym_learner.inbox import Inbox
 
-__all__ = ["RENEW_SECONDS", "Evaluation", "Tally", "by_task", "save_film"]
+__all__ = ["Evaluation", "Tally", "by_task", "save_film"]
 
 logger = logging.getLogger(__name__)
-
-RENEW_SECONDS = 10.0
-"""How often episodes that are waited for are queued again. The queue takes only those that it does not know: a server
-that was killed may have lost its last second, and what was lost there nobody would ever play."""
 
 
 @dataclass
@@ -93,7 +90,7 @@ class Evaluation:
         total = len(owner)
         deadline = time.monotonic() + seconds
         next_report = 0.0
-        next_add = time.monotonic() + RENEW_SECONDS
+        renewal = Renewal(self._inbox, everything)
         while owner and not drained():
             now = time.monotonic()
             if now >= deadline:
@@ -102,9 +99,7 @@ class Evaluation:
                 )
                 break
             self._inbox.check()
-            if now >= next_add:
-                next_add = now + RENEW_SECONDS
-                self._inbox.add([t for t in everything if t.episode in owner])
+            renewal.look(owner)
             self._inbox.experience(block_ms=20)  # what was on its way when training ended
             for summary in self._inbox.results():
                 name = owner.pop(summary.episode, None)

@@ -233,6 +233,7 @@ def _wait(look: Callable[[], bool], deadline: float) -> None:
         raise PeerLost("asked to end before all learners had come")
     if time.monotonic() > deadline:
         raise PeerLost("not all learners of the run have come: see the others' logs")
+    # torch's own waiting for a key, or for a server to listen, could be ended by nobody who asks this learner to end.
     time.sleep(_LOOK_SECONDS)
 
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from webgym.errors import CheckpointError
-from webgym.protocol import EpisodeSummary, EpisodeTask
+from webgym.protocol import EpisodeSummary
 from webgym_learner.dqn import UpdateResult
-from webgym_learner.evaluation import RENEW_SECONDS
 from webgym_learner.group import Order, OrderKind, Report
 from webgym_learner.meters import TrainingMeters
 from webgym_learner.parts import StopReason, TrainerParts
+from webgym_learner.renewal import Renewal
 from webgym_learner.share import Share, updates_allowed
 from webgym_learner.validation import Validation, Verdict
 from webgym_learner.weights import Weights
@@ -62,8 +62,7 @@ class Trainer:
         self._published_at = parts.dqn.updates
         self._validate_credit = 0.0
         self._round_checkpoint: dict[int, int] = {}
-        self._round_tasks: list[EpisodeTask] = []
-        self._next_renewal = 0.0
+        self._renewal: Renewal | None = None
         # A verdict that was given before the learner died, or before a run was resumed, still stands.
         self._passed = spec.stop.success is not None and self.validation.satisfied()
         self._saved_at = parts.saved_at
@@ -197,7 +196,9 @@ class Trainer:
         parts = self.parts
         if self.validation.wants_round(parts.dqn.updates):
             self._start_round()
-        self._renew_round()
+        # Without its last episode no round ends.
+        if self.validation.round is not None and self._renewal is not None:
+            self._renewal.look(self.validation.round.episodes)
         depth = parts.inbox.queued()
         missing = max(_LEAST_DEPTH, 2 * browsers) - depth
         if missing <= 0 or self._learner_is_behind():
@@ -220,15 +221,8 @@ class Trainer:
             "validate", self.parts.spec.stop.window, version=version, label="-round"
         )
         self.validation.start(version, [t.episode for t in tasks])
-        self._round_tasks, self._next_renewal = tasks, time.monotonic() + RENEW_SECONDS
         self.parts.inbox.deal(tasks, self.parts.schedule.state())
-
-    def _renew_round(self) -> None:
-        """Queue what is waited for again, should the server have lost it: without its last episode no round ends."""
-        current, now = self.validation.round, time.monotonic()
-        if current is not None and now >= self._next_renewal:
-            self._next_renewal = now + RENEW_SECONDS
-            self.parts.inbox.add([t for t in self._round_tasks if t.episode in current.episodes])
+        self._renewal = Renewal(self.parts.inbox, tasks)
 
     def _learner_is_behind(self) -> bool:
         if self._learning_from_steps is None:

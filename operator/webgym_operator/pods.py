@@ -162,18 +162,21 @@ def plan_learners(
         plan.wake(_stuck_at(pod))
     newest = max((pod.incarnation for pod in live), default=0)
     strays = [p for p in live if p.template != template.hash or p.incarnation < newest or p.slot >= ranks]
-    if strays or ended or (leaving and live):
+    present = {pod.slot for pod in live}
+    # A pod that is stuck keeps its name: its rank can come again only in a later incarnation, and so do the others.
+    stuck = [pod for pod in pods if pod.life(now) is Life.STUCK and pod.incarnation == newest]
+    blocked = any(pod.slot < ranks and pod.slot not in present for pod in stuck)
+    if strays or ended or (live and (leaving or blocked)):
         why = "its spec changed" if strays and not ended else "the learners start again together"
         for pod in live:
             plan.remove(pod, why)
         waits = [pod for pod in ended if not _succeeded(plan, pod, ledger, now)]
-        plan.doing = "Restarting" if ended else "RollingUpdate"
+        plan.doing = "Restarting" if ended or blocked else "RollingUpdate"
         if live or leaving or waits:
             return plan
     if leaving:
         plan.doing = "Restarting"
         return plan
-    present = {pod.slot for pod in live}
     absent = [rank for rank in range(ranks) if rank not in present]
     if absent:
         plan.doing = plan.doing or "Creating"

@@ -1,4 +1,4 @@
-"""What the tests of observation and action share: an episode on a page written in the test itself."""
+"""What the tests of observation, action and environment share: an episode on a page written in the test itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,34 @@ from urllib.parse import quote
 
 import numpy as np
 
-from webgym.schema import Action, ActionKind, Schema
+from webgym.schema import Action, ActionKind, Observation, Schema
 from webgym_workers.browser.cdp import CDPClient
 from webgym_workers.browser.page import Page
+from webgym_workers.env import WebEnv
 from webgym_workers.episode import Episode, Step, init_scripts
 from webgym_workers.observer.features import NODE_FEATURES, View
 from webgym_workers.observer.snapshot import Node
 from webgym_workers.tasks import Outcome, Task
 
-__all__ = ["SCHEMA", "Deal", "PageTask", "act", "allowed", "dealing", "feature", "row", "shared_memory_left"]
+__all__ = [
+    "CLICK_FIRST",
+    "SCHEMA",
+    "WAIT",
+    "Deal",
+    "PageTask",
+    "act",
+    "allowed",
+    "browser_pid",
+    "dealing",
+    "feature",
+    "row",
+    "same",
+    "shared_memory_left",
+]
 
 SCHEMA = Schema()
+CLICK_FIRST = np.array([ActionKind.CLICK, 0, 0])
+WAIT = np.array([ActionKind.WAIT, 0, 0])
 
 Deal = Callable[..., Awaitable[Episode]]
 """``deal(html, goal="", **task)``: an episode, reset, on a page of that HTML (or at an address)."""
@@ -128,3 +145,14 @@ def shared_memory_left(before: set[str] | None = None, seconds: float = 5.0) -> 
         if before is None or not left or time.monotonic() > deadline:
             return left
         time.sleep(0.05)
+
+
+def same(one: Observation, other: Observation) -> bool:
+    """Whether two observations have the same arrays with the same values."""
+    return list(one) == list(other) and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def browser_pid(env: WebEnv) -> int:
+    """Process id of the browser of an environment that was reset."""
+    assert env._pool is not None
+    return env._pool[0].process.pid

@@ -1,61 +1,34 @@
-"""The environment, as anybody who knows Gymnasium would use it; and when its browser is taken away."""
+"""The environment, as anybody who knows Gymnasium would use it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-import psutil
 import pytest
 from gymnasium.utils.env_checker import check_env
-from playing import shared_memory_left
+from playing import CLICK_FIRST, WAIT, same
 
 import webgym_workers
 from webgym.errors import TaskError
 from webgym.schema import Action, ActionKind, Observation, Schema
 from webgym_policy.selection import random_action
-from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.env import WebEnv
-from webgym_workers.tasks import Outcome, Task
 
 SHOP = Path(webgym_workers.__file__).parents[2] / "examples" / "own_task"
-CLICK_FIRST = np.array([ActionKind.CLICK, 0, 0])
-WAIT = np.array([ActionKind.WAIT, 0, 0])
-
-
-class Nasty(Task):
-    """Hangs when it is clicked, goes away when it waits, and raises when it is judged."""
-
-    probe = "globalThis.said ?? null"
-    viewport = (300, 200)
-
-    def start_page(self, seed: int) -> str:
-        return (
-            "data:text/html,<button onclick='for(;;);'>hang</button><button onclick='said=1'>judge</button>"
-            "<button onclick='said=2'>whole numbers</button>"
-        )
-
-    def judge(self, probe: Any) -> Outcome:
-        if probe == 1:
-            raise ValueError("I cannot judge this")
-        return Outcome(reward=2, done=probe, success=probe) if probe else Outcome()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _paths(chromium: Path) -> Iterator[None]:
-    sys.path[:0] = [str(SHOP), str(Path(__file__).parent)]
+    sys.path.insert(0, str(SHOP))
     yield
-    del sys.path[:2]
+    sys.path.remove(str(SHOP))
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +37,6 @@ def shared(_paths: None) -> Iterator[WebEnv]:
     env = WebEnv("miniwob.click-test-2", render_mode="rgb_array")
     yield env
     env.close()
-
-
-def same(one: Observation, other: Observation) -> bool:
-    return list(one) == list(other) and all(np.array_equal(one[name], other[name]) for name in one)
-
-
-def browser_pid(env: WebEnv) -> int:
-    assert env._pool is not None
-    return env._pool[0].process.pid
 
 
 def random_of(observation: Observation, rng: np.random.Generator) -> np.ndarray:
@@ -246,183 +210,6 @@ async def test_it_works_where_an_event_loop_is_running(shared: WebEnv) -> None:
     assert asyncio.get_running_loop().is_running()
     shared.reset(seed=1)
     assert shared.step(CLICK_FIRST)[2]
-
-
-def test_a_killed_browser_ends_the_episode_and_is_replaced() -> None:
-    env = WebEnv("miniwob.click-test-2", render_mode="rgb_array")
-    try:
-        first, info = env.reset(seed=3)
-        pid = browser_pid(env)
-        os.kill(pid, signal.SIGKILL)
-        observation, reward, terminated, truncated, info = env.step(WAIT)
-        if "fault" not in info:  # a process takes a moment to die
-            observation, reward, terminated, truncated, info = env.step(CLICK_FIRST)
-        assert (reward, terminated, truncated) == (0.0, False, True)
-        assert info["fault"].startswith("BrowserGone: ")
-        assert "\n" not in info["fault"]
-        assert observation in env.observation_space
-        with pytest.raises(gymnasium.error.ResetNeeded):
-            env.step(WAIT)
-        again, info = env.reset(seed=3)
-        assert "fault" not in info
-        assert same(again, first)
-        assert browser_pid(env) != pid
-        assert env.step(CLICK_FIRST)[2]
-        # Between two episodes nobody has to know.
-        os.kill(browser_pid(env), signal.SIGKILL)
-        assert same(env.reset(seed=3)[0], first)
-    finally:
-        env.close()
-
-
-def test_a_page_that_hangs_costs_its_episode_only() -> None:
-    options = BrowserOptions(action_timeout=0.5)
-    env = WebEnv("test_env:Nasty", settle_budget=0.5, browser=options)
-    try:
-        env.reset(seed=0)
-        pid = browser_pid(env)
-        _, _, terminated, truncated, info = env.step(CLICK_FIRST)
-        assert (terminated, truncated) == (False, True)
-        assert info["fault"].startswith("CDPTimeout: ")
-        _, info = env.reset(seed=0)
-        assert env.step(np.array([ActionKind.CLICK, 2, 0]))[1:3] == (2.0, True)
-        assert browser_pid(env) == pid
-        # The task's own mistakes are no faults of the browser's.
-        env.reset(seed=0)
-        with pytest.raises(TaskError, match=r"Nasty\.judge\(1\) raised ValueError: I cannot judge this"):
-            env.step(np.array([ActionKind.CLICK, 1, 0]))
-        env.reset(seed=0)
-        assert not env.step(np.array([ActionKind.HOVER, 0, 0]))[2]
-        # Killed in the midst of a step.
-        killer = threading.Timer(0.1, os.kill, (browser_pid(env), signal.SIGKILL))
-        killer.start()
-        _, _, _, truncated, info = env.step(CLICK_FIRST)
-        assert truncated
-        assert info["fault"].startswith("BrowserGone: ")
-        assert env.reset(seed=0)[1]["success"] is False
-    finally:
-        env.close()
-
-
-def test_close_leaves_nothing_and_may_be_repeated() -> None:
-    memory = shared_memory_left()
-    threads = set(threading.enumerate())
-    env = WebEnv("miniwob.click-test")
-    env.close()
-    env.reset(seed=0)
-    assert env._pool is not None
-    profile = env._pool[0].process.profile
-    browser = psutil.Process(browser_pid(env))
-    children = [browser, *browser.children(recursive=True)]
-    assert profile.exists()
-    env.close()
-    env.close()
-    assert psutil.wait_procs(children, timeout=5)[1] == []
-    assert not profile.exists()
-    assert set(threading.enumerate()) <= threads
-    with pytest.raises(gymnasium.error.ResetNeeded):
-        env.step(CLICK_FIRST)
-    # It can be begun again.
-    env.reset(seed=0)
-    assert env.step(CLICK_FIRST)[2]
-    env.close()
-    assert shared_memory_left(memory) == set()
-
-
-PROBES = """
-from webgym_workers.tasks import Outcome, Task
-
-
-class Shop(Task):
-    probe = "({paid: shop.paid})"
-
-    def start_page(self, seed):
-        return "data:text/html,<button>a</button>"
-
-    def judge(self, probe):
-        return Outcome(done=probe["paid"])
-
-
-class Typo(Shop):
-    probe = "({paid: "
-"""
-
-
-def test_a_probe_that_fails_is_told_with_its_own_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "probes_that_fail.py").write_text(PROBES)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name, said in (
-        (
-            "Shop",
-            r"^Shop\.probe threw ReferenceError: shop is not defined in the page, and Shop\.judge\(None\) ",
-        ),
-        ("Typo", r"^Typo\.probe is no JavaScript expression: SyntaxError: "),
-    ):
-        env = WebEnv(f"probes_that_fail:{name}")
-        with contextlib.closing(env), pytest.raises(TaskError, match=said):
-            env.reset(seed=0)
-
-
-FORGETFUL = """
-import gc, sys, threading, time
-from webgym_workers.env import WebEnv
-from webgym_workers.vector import WebVectorEnv
-kind, end = sys.argv[1:]
-env = WebEnv("miniwob.click-test") if kind == "one" else WebVectorEnv("miniwob.click-test", 2)
-env.reset(seed=0)
-if kind == "vector":
-    env.send(env.action_space.sample() * 0, [0, 1])
-for index in range(env._pool.count):
-    browser = env._pool[index].process
-    print(browser.pid, browser.profile, flush=True)
-if end == "interrupt":
-    raise KeyboardInterrupt
-if end == "garbage":
-    env.itself = env
-    del env, browser
-    deadline = time.monotonic() + 30
-    while any("browser" in thread.name for thread in threading.enumerate()):
-        assert time.monotonic() < deadline
-        gc.collect()  # what still runs holds the environment
-        time.sleep(0.01)
-    print("gone", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "end"),
-    [("one", "end"), ("one", "garbage"), ("vector", "interrupt"), ("vector", "garbage")],
-)
-def test_a_program_that_forgets_to_close_leaves_nothing_and_hears_nothing(
-    tmp_path: Path, kind: str, end: str
-) -> None:
-    memory = shared_memory_left()
-    program = subprocess.Popen(
-        [sys.executable, "-c", FORGETFUL, kind, end],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert program.stdout is not None
-    started = [program.stdout.readline().split() for _ in range(1 if kind == "one" else 2)]
-    if end == "garbage":
-        # What nobody holds any more goes while the program runs.
-        assert program.stdout.readline() == "gone\n"
-        assert not any(psutil.pid_exists(int(pid)) for pid, _ in started)
-    _, told = program.communicate(timeout=60)
-    if end == "interrupt":
-        assert told.splitlines()[-1] == "KeyboardInterrupt"
-    else:
-        assert told == ""
-        assert program.returncode == 0
-    assert not any(psutil.pid_exists(int(pid)) for pid, _ in started)
-    assert not any(Path(profile).exists() for _, profile in started)
-    assert shared_memory_left(memory) == set()
 
 
 def test_random_actions_are_possible_ones_and_seeded() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from PIL import Image
-from playing import SCHEMA
+from playing import SCHEMA, same
 
-from webgym.schema import Action, ActionKind, Observation
+from webgym.schema import Action, ActionKind
 from webgym_policy.selection import random_action
 from webgym_workers.browser.chromium import ChromiumProcess
 from webgym_workers.browser.page import Page
@@ -48,10 +48,6 @@ def episode_of(page: Page, name: str) -> Episode:
     # What never comes to rest need not be waited for long.
     budget = 0.2 if name in MOVING else 1.0
     return Episode(page, create_task(f"miniwob.{name}"), SCHEMA, settle_budget=budget)
-
-
-def same(one: Observation, other: Observation) -> bool:
-    return all(np.array_equal(one[name], other[name]) for name in one)
 
 
 async def wrap(page: Page) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium.vector import AutoresetMode
-from playing import shared_memory_left
+from playing import CLICK_FIRST, shared_memory_left
 
 from webgym.errors import BrowserError, TaskError
 from webgym.schema import ActionKind
@@ -23,9 +23,6 @@ from webgym_workers.browser.chromium import BrowserOptions
 from webgym_workers.env import WebEnv
 from webgym_workers.tasks import Outcome, Task
 from webgym_workers.vector import Received, SlotState, WebVectorEnv
-
-CLICK = np.array([ActionKind.CLICK, 0, 0])
-WAIT = np.array([ActionKind.WAIT, 0, 0])
 
 
 class Slow(Task):
@@ -148,7 +145,7 @@ def test_time_that_runs_out_loses_nothing(slow: WebVectorEnv) -> None:
 def test_what_is_wrong_is_said_before_anything_is_begun(slow: WebVectorEnv) -> None:
     fresh = WebVectorEnv("miniwob.click-test", 2)
     with pytest.raises(gymnasium.error.ResetNeeded, match="environment 0 was never reset"):
-        fresh.send(np.array([CLICK]), [0])
+        fresh.send(np.array([CLICK_FIRST]), [0])
     begin(slow)
     wrong: list[tuple[Any, Any, type[Exception], str]] = [
         ([QUICK, [12, 0, 0]], [0, 1], gymnasium.error.InvalidAction, "three whole numbers"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,11 +13,9 @@ from typing import Any
 
 from webgym.spec import KIND
 from webgym_operator.api import Api
+from webgym_operator.outside import operator_process
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = (
-    "import sys; from webgym_operator.program import OperatorCommand; sys.exit(OperatorCommand().run(None))"
-)
 Object = dict[str, Any]
 
 
@@ -75,26 +71,12 @@ class Cluster:
     @contextlib.asynccontextmanager
     async def operator(self, **more: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """An operator outside of the cluster; its pods have images that no node has."""
-        environment = os.environ | {
-            "WEBGYM_WORKER_IMAGE": "webgym.invalid/worker:0",
-            "WEBGYM_LEARNER_IMAGE": "webgym.invalid/learner:0",
-            "WEBGYM_REDIS_IMAGE": "webgym.invalid/redis:0",
-            "WEBGYM_IMAGE_PULL_POLICY": "Never",
+        environment = {
             "WEBGYM_WATCH_NAMESPACES": self.namespace,
-            "WEBGYM_METRICS_HOST": "127.0.0.1",
-            "WEBGYM_METRICS_PORT": "0",
             "WEBGYM_RESYNC_SECONDS": "5",
             "WEBGYM_STATUS_SECONDS": "1",
             **more,
         }
-        log = (self.folder / f"operator-{uuid.uuid4().hex[:6]}.log").open("wb")
-        with log:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", PROGRAM, env=environment, stdout=log, stderr=log
-            )
-            try:
+        with (self.folder / f"operator-{uuid.uuid4().hex[:6]}.log").open("wb") as log:
+            async with operator_process(log, **environment) as process:
                 yield process
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                await process.wait()

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import redis
 from conftest import free_port, server_under_test, wait_for_port
+from queueing import summary, task
 from redis.exceptions import NoPermissionError, ResponseError
 from test_experience import SCHEMA, batch
-from test_queue import summary, task
 
 from webgym.broker import BrokerConfig, check, connect, connect_async
 from webgym.errors import BrokerError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -22,6 +23,8 @@ from webgym.embedded import find_server
 from webgym.errors import BrokerError
 from webgym.keys import Keys
 from webgym.queue import EpisodeTask, SyncTaskQueue
+from webgym.run.link import open_link
+from webgym.spec import Redis
 
 
 def wait_until(condition, seconds: float = 10.0) -> None:
@@ -203,3 +206,16 @@ def test_a_killed_server_comes_back_with_everything(tmp_path: Path, keys: Keys) 
         assert not queue.complete(leased[0].episode, 1, b"", {"env_steps": 3})
         assert queue.complete(leased[1].episode, 1, b"")
         assert queue.add([EpisodeTask("e-0", "t"), EpisodeTask("e-299", "t"), EpisodeTask("new", "t")]) == 1
+
+
+async def test_its_end_can_be_awaited() -> None:
+    link = open_link(Redis(), "0000")
+    try:
+        waiting = asyncio.create_task(link.lost())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        (pid,) = link.pids
+        os.kill(pid, signal.SIGKILL)
+        assert await asyncio.wait_for(waiting, 30) == "the embedded Redis was killed by SIGKILL"
+    finally:
+        await link.close()

@@ -173,3 +173,13 @@ class Cluster:
     def message(self, type_: str) -> str:
         (found,) = [c for c in self.body["status"]["conditions"] if c["type"] == type_]
         return str(found["message"])
+
+
+def workers(count: int, **more: Any) -> dict[str, Any]:
+    return {"workers": {"replicas": count}, **more}
+
+
+def running(spec: dict[str, Any] | None = None, **more: Any) -> Cluster:
+    cluster = Cluster(spec, **more)
+    cluster.settle()
+    return cluster

@@ -7,13 +7,15 @@ import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from webgym.errors import BrowserError, UsageError
-from webgym_workers.capacity import Machine
+from webgym.spec import Workers
+from webgym_workers.capacity import Machine, browser_count
 from webgym_workers.doctor import checks
 from webgym_workers.doctor.command import DoctorCommand
 from webgym_workers.doctor.examination import Check, examine
@@ -218,3 +220,24 @@ def test_a_manifest_says_what_to_check_for(
     assert seen[0].needs_display
     with pytest.raises(UsageError, match="name its file"):
         run_command(monkeypatch, [], *override)
+
+
+def test_a_synchronous_run_has_one_browser(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    seen: list[Setting] = []
+
+    async def look(setting: Setting) -> Finding:
+        seen.append(replace(setting, machine=Machine(16.0, 64 * 2**30)))
+        return Finding(Status.OK, "")
+
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "apiVersion: webgym.io/v1alpha1\nkind: WebGymRun\nmetadata: {name: a}\n"
+        "spec: {task: {name: miniwob.click-button}, mode: Synchronous}\n"
+    )
+    assert run_command(monkeypatch, [Check("a", look)], str(file), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["browsers"] == 1
+    run_command(monkeypatch, [Check("a", look)], str(file), "--set", "mode=Lockstep")
+    assert [setting.browsers for setting in seen] == [1, browser_count(Workers(), seen[0].machine)]
+    assert seen[1].browsers > 1

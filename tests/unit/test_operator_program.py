@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import socket
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,10 +18,7 @@ from operator_server import Server
 
 from webgym.crd import CRD_NAME, build_crd
 from webgym.spec import KIND
-
-PROGRAM = (
-    "import sys; from webgym_operator.program import OperatorCommand; sys.exit(OperatorCommand().run(None))"
-)
+from webgym_operator.outside import operator_process
 
 
 @pytest.fixture
@@ -53,26 +48,9 @@ async def operator(server: Server, folder: Path, **more: str) -> AsyncIterator[a
     }
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
-    environment = os.environ | {
-        "KUBECONFIG": str(path),
-        "WEBGYM_WORKER_IMAGE": "w",
-        "WEBGYM_LEARNER_IMAGE": "l",
-        "WEBGYM_REDIS_IMAGE": "r",
-        "WEBGYM_METRICS_HOST": "127.0.0.1",
-        "WEBGYM_METRICS_PORT": "0",
-        "WEBGYM_RESYNC_SECONDS": "1",
-        "WEBGYM_LOG": "text",
-        **more,
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", PROGRAM, env=environment, stderr=asyncio.subprocess.PIPE
-    )
-    try:
+    environment = {"KUBECONFIG": str(path), "WEBGYM_RESYNC_SECONDS": "1", "WEBGYM_LOG": "text", **more}
+    async with operator_process(asyncio.subprocess.PIPE, **environment) as process:
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def until(check: Callable[[], Any], server: Server) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from test_protocol import SMALL, assert_same, make_batch
+from messages import SMALL, assert_same, make_batch
 
 from webgym.benches.wire import WireBench, recorded_episode
 from webgym.errors import ProtocolError

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webgym.schema import Schema
 from webgym.spec import RunSpec
@@ -16,7 +18,7 @@ from webgym_learner import compiling
 from webgym_learner.checkpoint import CheckpointStore
 from webgym_learner.dqn import DQN, DQNConfig, UpdateResult
 from webgym_learner.replay import PrioritizedReplay, ReplayBatch
-from webgym_learner.share import Share
+from webgym_learner.share import Share, anneal, updates_allowed
 from webgym_learner.transfer import Transfer
 from webgym_policy.network import PolicyNetwork
 
@@ -169,3 +171,24 @@ def test_a_compiled_network_makes_the_same_update(monkeypatch: pytest.MonkeyPatc
     plain = DQN(PolicyNetwork(SCHEMA, 8), DQNConfig(device="cpu"))
     for _ in range(2):
         assert dqn.update(batch).loss == pytest.approx(plain.update(batch).loss, rel=1e-5)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0.001, 1000))
+def test_an_update_is_allowed_as_long_as_the_ratio_holds_after_it(
+    updates: int, steps: int, maximum: float
+) -> None:
+    allowed = updates_allowed(updates, steps, maximum)
+    assert (allowed > 0) == (updates + 1 <= maximum * steps)
+    assert allowed == 0 or updates + allowed <= maximum * steps < updates + allowed + 1
+
+
+def test_without_steps_there_are_no_updates() -> None:
+    assert updates_allowed(0, 0, 1000.0) == 0
+    assert updates_allowed(0, 10, 2.5) == 25
+    assert updates_allowed(30, 10, 2.5) == 0
+
+
+def test_the_importance_exponent_rises_to_one_and_stays() -> None:
+    assert [anneal(0.4, n, 100) for n in (0, 50, 100, 10**9)] == pytest.approx([0.4, 0.7, 1.0, 1.0])
+    assert anneal(1.0, 3, 10) == 1.0
+    assert anneal(0.0, 0, 1) == 0.0

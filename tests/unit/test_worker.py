@@ -28,6 +28,21 @@ def test_figures_of_browser_processes_are_summed_and_what_cannot_be_is_left_out(
 
 
 @pytest.mark.parametrize(
+    "damaged",
+    [
+        b"", b"{", b"\xff\xfe", "null", "[1]", "7", '"steps"', "[" * 100_000,
+        '{"steps": "many", "memory_by_browser": [3]}',
+        '{"steps": NaN, "faults": Infinity, "memory_by_browser": {"0": "x", "1": NaN}}',
+        f'{{"steps": 1{"0" * 400}, "memory_by_browser": {{"0": -1{"0" * 400}}}}}', f'{{"steps": {"9" * 5000}}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_report_is_left_out_and_the_others_count(damaged: bytes | str) -> None:
+    sound = '{"steps": 5, "memory_by_browser": {"2": 7}}'
+    assert total_figures([damaged, sound]) == {"steps": 5}
+    assert memory_by_browser([damaged, sound]) == {"2": 7}
+
+
+@pytest.mark.parametrize(
     ("name", "place"), [("worker-0", 0), ("demo-worker-12", 12), ("worker", 0), ("7", 7)]
 )
 def test_a_workers_place_is_the_number_at_the_end_of_its_name(name: str, place: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import psutil
 
 from webgym.errors import RunError
-from webgym.spec import RunSpec, Workers
+from webgym.spec import Workers
 from webgym.spec.cpus import CpuSet
 
 __all__ = [
@@ -89,9 +89,9 @@ def browser_count(workers: Workers, here: Machine) -> int:
     return max(1, min(wanted, int(fitting), allowed))
 
 
-def worker_browsers(spec: RunSpec, here: Machine) -> int:
-    """Browsers of each worker of a run: mode Synchronous has one."""
-    return 1 if spec.mode == "Synchronous" else browser_count(spec.workers, here)
+def worker_browsers(mode: str, workers: Workers, here: Machine) -> int:
+    """Browsers of each worker of a run in a mode: Synchronous has one."""
+    return 1 if mode == "Synchronous" else browser_count(workers, here)
 
 
 def split_browsers(browsers: int, per_process: int) -> list[int]:

@@ -48,7 +48,7 @@ class Worker:
         spec = context.manifest.spec
         self._context = context
         self._drain = drain
-        browsers = worker_browsers(spec, machine())
+        browsers = worker_browsers(spec.mode, spec.workers, machine())
         groups = split_browsers(browsers, spec.workers.browsers_per_process)
         self.browsers = browsers
         self._memory = ObservationSlots.create(observation_schema(spec.observation), browsers)
@@ -217,21 +217,45 @@ class Worker:
 
 
 def total_figures(reports: Iterable[bytes | str | None]) -> dict[str, float]:
-    """Sums of the figures that the browser processes reported, texts and times left out."""
+    """Sums of the figures that the browser processes reported; texts, times and what is damaged are left out."""
     totals: dict[str, float] = {}
     for report in reports:
-        for name, value in (json.loads(report) if report else {}).items():
-            if isinstance(value, int | float) and name not in ("pid", "time", "version"):
+        for name, value in _numbers(_object(report)).items():
+            if name not in ("pid", "time", "version"):
                 totals[name] = totals.get(name, 0.0) + value
     return totals
 
 
 def memory_by_browser(reports: Iterable[bytes | str | None]) -> dict[str, float]:
-    """Resident bytes of each browser of the worker, by its number, as the browser processes reported them."""
+    """Resident bytes of each browser of the worker, by its number, as the browser processes reported them.
+
+    What is damaged is left out.
+    """
     found: dict[str, float] = {}
     for report in reports:
-        found |= (json.loads(report) if report else {}).get("memory_by_browser", {})
+        found |= _numbers(_object(report).get("memory_by_browser"))
     return found
+
+
+def _object(report: bytes | str | None) -> dict[str, Any]:
+    """A report; empty where there is none, or none that can be read."""
+    try:
+        found = json.loads(report) if report else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    """The finite numbers of a mapping."""
+    if not isinstance(values, dict):
+        return {}
+    # Compared, not converted: an integer may be beyond any float, and NaN is not below anything.
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    }
 
 
 def _ordinal(name: str) -> int:

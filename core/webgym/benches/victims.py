@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from webgym.broker import BrokerConfig, connect
 from webgym.deathsig import die_with_parent
@@ -40,6 +42,7 @@ ROLES = {
 """Words that the command line of each kind of process of a run holds."""
 
 _LOOK_SECONDS = 0.1
+"""Between two looks at what tells nobody when it changes: files that a run writes, processes that are not ours."""
 _CONFIGURATION = """
 bind 127.0.0.1
 port {port}
@@ -109,15 +112,15 @@ class TcpServer:
                 process_group=0,
                 preexec_fn=die_with_parent(os.getpid()),
             )
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                self.client.ping()
-                return
-            except redis.RedisError as error:
-                if time.monotonic() > deadline or self._process.poll() is not None:
-                    raise BrokerError(f"the server does not come up: {error}; see {self._log}") from None
-            time.sleep(_LOOK_SECONDS)
+        process, deadline = self._process, time.monotonic() + seconds
+
+        def give_up(error: Exception) -> None:
+            if time.monotonic() > deadline or process.poll() is not None:
+                raise BrokerError(f"the server does not come up: {error}; see {self._log}") from None
+
+        Retry(ConstantBackoff(_LOOK_SECONDS), -1, (redis.RedisError,)).call_with_retry(
+            self.client.ping, give_up
+        )
 
     def kill(self) -> None:
         """SIGKILL. Harmless where it does not run."""
@@ -207,10 +210,9 @@ class RunUnderFire:
         Raises:
             RunError: it ends meanwhile.
         """
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            self.check()
-            time.sleep(min(_LOOK_SECONDS, left))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self.check()
 
     def progress(self) -> tuple[int, int]:
         """Episodes in the ledger (its bytes, which is as good), and updates of the present learner's last report."""

@@ -80,13 +80,14 @@ class RedisLink:
 
     async def lost(self) -> str:
         """Return once a server of ours has ended; for others the silence tells, and this never returns."""
-        while True:
+        if self._embedded is not None:
+            await self._embedded.ended()
             try:
-                if self._embedded is not None:
-                    self._embedded.check()
+                self._embedded.check()
             except BrokerError as e:
                 return str(e)
-            await asyncio.sleep(0.25)
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
 
     def abandon(self) -> None:
         """End a server of ours that does not answer. Whoever waits for it, above all a learner that has a checkpoint

@@ -248,7 +248,9 @@ class Supervisor:
             overrun = self._limits.overrun(phase, now - entered, now - began, self._caretaker.still)
             if overrun and not self._winding_down:
                 return overrun[0], overrun[1] + self._complaints()
-            await asyncio.sleep(self._limits.poll)
+            await asyncio.sleep(
+                self._limits.poll
+            )  # progress and memory are quantities: there is no event to await
 
     def _complaints(self) -> str:
         """What the programs last complained of, for the message that ends a run."""

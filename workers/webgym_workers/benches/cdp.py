@@ -146,11 +146,9 @@ async def _websocket(stack: AsyncExitStack) -> _Send:
 
     host = await ChromiumProcess.launch(BrowserOptions(extra_flags=("--remote-debugging-port=0",)))
     stack.push_async_callback(host.stop)
-    told = host.profile / "DevToolsActivePort"
     async with asyncio.timeout(_LISTEN_SECONDS):
-        while not told.exists():
-            await asyncio.sleep(0.01)
-    options = BrowserOptions(endpoint=f"http://127.0.0.1:{told.read_text().split()[0]}")
+        told = await host.stderr.said(rb"DevTools listening on (ws://\S+)\s")
+    options = BrowserOptions(endpoint=told[1].decode())
     pool = await stack.enter_async_context(BrowserPool(options, 1))
     browser = await stack.enter_async_context(pool.browser(0))
     return (await browser.new_page()).session.call

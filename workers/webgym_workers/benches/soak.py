@@ -260,7 +260,7 @@ class _Soak:
             dead, left = await asyncio.to_thread(zombies), leftovers.left()
             if not (dead or left) or time.monotonic() > deadline:
                 return _End(len(self._watch.stayed | dead), left)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # processes that are not our children and names tell nobody when they go
 
     def _result(self, end: _End, restarts: Any) -> BenchResult:
         slopes = growth(self._samples, self._warm_up)

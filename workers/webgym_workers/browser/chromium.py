@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from webgym.child_exit import exited
 from webgym.errors import BrowserError
 from webgym_workers.browser.cdp import CDPClient
 from webgym_workers.browser.faults import BrowserFault, BrowserGone
@@ -25,7 +26,7 @@ from webgym_workers.browser.options import BrowserOptions, SandboxMode
 from webgym_workers.browser.pipe import open_pipe
 from webgym_workers.browser.profile import Profile
 from webgym_workers.browser.sandbox import sandbox_obstacle
-from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, exited, finish, kill, start
+from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, finish, kill, start
 from webgym_workers.browser.window import WINDOW_FRAME, WINDOW_GAP, display_room
 from webgym_workers.frames.display import Display, display_obstacle
 from webgym_workers.last_work import finish_aside
@@ -51,6 +52,7 @@ class ChromiumProcess:
         display: Its virtual display, or None.
         display_obstacle: Why it has none although the options prefer one, or None.
         version: Such as ``Chrome/156.0.8078.114``.
+        stderr: The last that it wrote there.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ChromiumProcess:
         self.display = display
         self.display_obstacle: str | None = None
         self.version = ""
+        self.stderr = StderrTail()
         self._process = process
         self._profile = profile
         self._tree: list[psutil.Process] = []
@@ -131,16 +134,15 @@ class ChromiumProcess:
         browser = cls(process, client, profile, display)
         browser.display_obstacle = no_display
         browser.sandboxed, browser.sandbox_obstacle = obstacle is None, obstacle
-        stderr = StderrTail()
         try:
             assert process.stderr is not None
-            await asyncio.get_running_loop().connect_read_pipe(lambda: stderr, process.stderr)
+            await asyncio.get_running_loop().connect_read_pipe(lambda: browser.stderr, process.stderr)
             answer = await client.browser.call("Browser.getVersion", timeout=timeout)
             browser.version = str(answer.get("product", ""))
             await client.browser.call("Target.setDiscoverTargets", {"discover": True}, timeout=timeout)
         except BrowserFault as error:
             await browser.stop(graceful=False)
-            why = stderr.cause() or (
+            why = browser.stderr.cause() or (
                 "it ended at once" if isinstance(error, BrowserGone) else f"no answer in {timeout:g} s"
             )
             raise BrowserError(f"cannot start {executable}: {why}") from error

@@ -13,17 +13,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from webgym.child_exit import wait_for_exit
 from webgym.errors import BrowserError
 from webgym_workers.browser.flags import chromium_flags
 from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.profile import Profile
 
-__all__ = ["STOP_SECONDS", "Started", "StderrTail", "exited", "finish", "kill", "start"]
+__all__ = ["STOP_SECONDS", "Started", "StderrTail", "finish", "kill", "start"]
 
 STOP_SECONDS = 3.0
 """How long a browser may take to leave when asked to, and to be gone when killed."""
@@ -166,16 +166,6 @@ def _end_what_is_left() -> None:
             finish(process, profile, 0.0)
 
 
-def exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a browser has ended; leaves it to :func:`finish` to reap it."""
-    if process.returncode is not None:
-        return True
-    try:
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
-
-
 def kill(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to the browser's whole process group."""
     # Only while the leader is not reaped is the group's number sure to be ours.
@@ -186,9 +176,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def finish(process: subprocess.Popen[bytes], profile: Profile, patience: float) -> None:
     """Wait ``patience`` seconds for the browser to leave, kill what is left of it, reap it, clean up."""
-    deadline = time.monotonic() + patience
-    while not exited(process) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for_exit(process, patience)
     kill(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_SECONDS)
@@ -201,10 +189,31 @@ class StderrTail(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._tail = b""
+        self._ended = False
+        self._news = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
         """Keep the end of the stream."""
         self._tail = (self._tail + data)[-STDERR_BYTES:]
+        self._news.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let nobody wait for more."""
+        self._ended = True
+        self._news.set()
+
+    async def said(self, pattern: bytes) -> re.Match[bytes]:
+        """What matches a pattern, as soon as Chromium has written it.
+
+        Raises:
+            BrowserError: It has ended without it.
+        """
+        while (found := re.search(pattern, self._tail)) is None:
+            if self._ended:
+                raise BrowserError(f"the browser has ended: {self.cause() or 'it said nothing'}")
+            self._news.clear()
+            await self._news.wait()
+        return found
 
     def cause(self) -> str:
         """The line that best says why Chromium did not start; empty if it said nothing."""

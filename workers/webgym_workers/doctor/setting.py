@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from webgym.spec import Browser as BrowserSpec
 from webgym.spec import Workers
-from webgym_workers.capacity import Machine, browser_count, machine
+from webgym_workers.capacity import Machine, machine, worker_browsers
 from webgym_workers.doctor.host import Host, this_host
 from webgym_workers.doctor.limits import TYPICAL, Footprint, Limits, read_limits
 
@@ -30,6 +30,7 @@ class Wanted:
     Attributes:
         browser: How browsers are started.
         workers: How many there are.
+        mode: The run's, such as ``Asynchronous``; ``Synchronous`` has one browser.
         frame: Whether observations have a frame; None is not known.
         redis_url: The Redis server that it names; None is the embedded one.
         device: Where the learner computes, such as ``auto`` or ``cuda``.
@@ -37,6 +38,7 @@ class Wanted:
 
     browser: BrowserSpec = field(default_factory=BrowserSpec)
     workers: Workers = field(default_factory=Workers)
+    mode: str = "Asynchronous"
     frame: bool | None = None
     redis_url: str | None = None
     device: str = "auto"
@@ -46,7 +48,7 @@ class Wanted:
         """What a manifest asks for."""
         spec = manifest.spec
         url = str(spec.redis.url) if spec.redis.url else None
-        return cls(spec.browser, spec.workers, spec.observation.frame, url, spec.learner.device)
+        return cls(spec.browser, spec.workers, spec.mode, spec.observation.frame, url, spec.learner.device)
 
     @property
     def needs_display(self) -> bool:
@@ -84,7 +86,7 @@ class Setting:
     @property
     def browsers(self) -> int:
         """How many browsers a worker starts here."""
-        return browser_count(self.wanted.workers, self.machine)
+        return worker_browsers(self.wanted.mode, self.wanted.workers, self.machine)
 
     def options(self, *, scale: float | None = None, display: bool = False) -> BrowserOptions:
         """How to start a browser for a check.
