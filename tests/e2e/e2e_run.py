@@ -93,3 +93,7 @@ class Running:
         """Wait for its end; exit code, stdout, stderr."""
         out, err = self.process.communicate(timeout=seconds)
         return self.process.returncode, out, err
+
+
+Start = Callable[..., Running]
+"""What the fixture ``start`` gives: it starts a `webgym` command."""

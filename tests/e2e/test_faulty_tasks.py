@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from e2e_run import Running
-from test_run import Start
+from e2e_run import Running, Start
 
 TASKS = """
 from webgym_workers.tasks import Outcome, Task

@@ -6,20 +6,17 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import redis
-from e2e_run import MANIFEST, Running, alive
+from e2e_run import MANIFEST, Start, alive
 from PIL import Image
 
 from webgym.manifest import load_manifest
 from webgym.rundir import read_json_lines
-
-Start = Callable[..., Running]
 
 TWO_TASKS = MANIFEST.replace(
     "    name: miniwob.click-test\n", "    - name: miniwob.click-test\n    - name: miniwob.click-test-2\n"

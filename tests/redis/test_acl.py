@@ -13,10 +13,10 @@ from unittest.mock import AsyncMock
 import numpy as np
 import pytest
 import redis
-from conftest import free_port, server_under_test, wait_for_port
+from batches import SCHEMA, batch
 from queueing import summary, task
 from redis.exceptions import NoPermissionError, ResponseError
-from test_experience import SCHEMA, batch
+from tcp_server import free_port, server_under_test, wait_for_port
 
 from webgym.broker import BrokerConfig, check, connect, connect_async
 from webgym.errors import BrokerError

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import redis
-from conftest import PASSWORD, External, free_port, tls_front
+from tcp_server import PASSWORD, External, free_port, tls_front
 
 from webgym.broker import (
     BrokerConfig,

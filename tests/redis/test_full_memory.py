@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 import redis
-from test_experience import batch
+from batches import batch
 
 from webgym.broker import BrokerConfig, EmbeddedBroker, connect, connect_async
 from webgym.experience import ExperienceReader, ExperienceWriter

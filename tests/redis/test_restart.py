@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from test_experience import SCHEMA, batch
+from batches import SCHEMA, batch
 
 from webgym.broker import BrokerConfig, EmbeddedBroker, connect, connect_async
 from webgym.experience import ExperienceReader, ExperienceWriter
