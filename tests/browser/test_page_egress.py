@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -90,8 +91,9 @@ peer.createDataChannel("any");
 const gathered = new Promise(end => {{
   peer.onicegatheringstatechange = () => peer.iceGatheringState == "complete" && end();
 }});
+const transport = new WebTransport("https://127.0.0.1:{udp}").ready.catch(() => 0);
 const over = peer.createOffer().then(offer => peer.setLocalDescription(offer))
-  .then(() => Promise.all([worker, gathered])).then(all => all.length);
+  .then(() => Promise.all([worker, gathered, transport])).then(all => all.length);
 </script>"""
 WORKER = "oninstall = event => event.waitUntil(fetch('{s}/worker', {{mode: 'no-cors'}}).catch(() => 0));"
 
@@ -109,7 +111,8 @@ async def test_side_doors_and_what_a_refused_page_ends_as() -> None:
     own: list[str] = []
     answers: dict[str, str] = {}
     loop = asyncio.get_running_loop()
-    async with _server({}, secret) as secret_port, _server(answers, own) as own_port:
+    hidden_pages = dict.fromkeys(("/named", "/found"), "<link rel=icon href=data:,>")
+    async with _server(hidden_pages, secret) as secret_port, _server(answers, own) as own_port:
         udp, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(secret), ("127.0.0.1", 0))
         hidden = f"http://127.0.0.1:{secret_port}"
         server = f"http://127.0.0.1:{own_port}"
@@ -132,13 +135,32 @@ async def test_side_doors_and_what_a_refused_page_ends_as() -> None:
                 assert refused.value.url.endswith(f":{secret_port}/away")
             assert pool.restarts == {}
             await load_page(page, f"{server}/", 20.0, proxy)
-            assert await page.evaluate("over", timeout=20.0) == 2
+            assert await page.evaluate("over", timeout=20.0) == 3
             await page.evaluate("location.href = 'file:///etc/passwd'")
             assert await page.evaluate("location.href") == f"{server}/"
 
             # Named to the proxy only now, so it is not among what goes past it: without the proxy it is not reached.
             await load_page(page, f"{hidden}/named", 20.0, proxy)
             assert secret.pop() == "/named"
+
+            # The proxy ends, and somebody else, who answers nothing, has its port until it is back.
+            assert proxy._server is not None
+            assert proxy._socket is not None
+            proxy._socket.close()
+            proxy._server.close()
+            port = urlsplit(proxy.address).port
+            async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port):
+                for path in ("/lost", "/still-lost"):
+                    with pytest.raises(EgressGone, match="does not answer"):
+                        await load_page(page, hidden + path, 20.0, proxy)
+            async with asyncio.timeout(20.0):
+                while not proxy.reopened:
+                    await asyncio.sleep(0.05)
+            assert secret == []
+            await load_page(page, f"{hidden}/found", 20.0, proxy)
+            assert secret.pop() == "/found"
+            assert pool.restarts == {}
+
             await proxy.close()
             with pytest.raises(EgressGone, match="does not answer"):
                 await load_page(page, f"{hidden}/closed", 20.0, proxy)

@@ -15,7 +15,8 @@ PRIVATE = (
     "10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 100.127.255.255 169.254.169.254 127.0.0.1 127.9.9.9 "
     "0.0.0.0 0.1.2.3 224.0.0.1 240.0.0.1 255.255.255.255 192.0.2.1 198.18.0.1 :: ::1 fc00::1 fd12::1 fe80::1 "
     "fe80::1%eth0 fec0::1 ff02::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::7f00:1 64:ff9b::a00:1 64:ff9b::7f00:1 "
-    "64:ff9b:1::808:808 2002:a00:1:: 2002:7f00:1:: 2001:0:4136:e378:8000:63bf:3fff:fdd2 2001:db8::1"
+    "64:ff9b:1::808:808 2002:a00:1:: 2002:7f00:1:: 2001:0:4136:e378:8000:63bf:3fff:fdd2 2001:db8::1 "
+    "168.63.129.16 ::ffff:168.63.129.16"
 ).split()
 PUBLIC = (
     "8.8.8.8 1.1.1.1 172.15.0.1 172.32.0.1 100.63.0.1 100.128.0.1 2606:4700::1111 ::ffff:8.8.8.8 "
@@ -37,6 +38,17 @@ def test_public_addresses(address: str) -> None:
 
 def test_one_private_address_among_public_ones_refuses_the_name() -> None:
     assert refusal(EgressPolicy(), "a.example", 80, ["8.8.8.8", "10.0.0.1"])
+
+
+def test_this_machine_is_refused_at_its_public_addresses_too() -> None:
+    policy = EgressPolicy()
+    assert "very machine" in (refusal(policy, "a.example", 80, ["8.8.8.8"], here=["8.8.8.8"]) or "")
+    assert "very machine" in (
+        refusal(policy, "a.example", 80, ["1.1.1.1", "8.8.8.8"], here=["8.8.8.8"]) or ""
+    )
+    own = policy.with_own(("shop.example", 80), ["8.8.8.8"])
+    assert refusal(own, "shop.example", 80, ["8.8.8.8"], here=["8.8.8.8"]) is None
+    assert refusal(own, "shop.example", 81, ["8.8.8.8"], here=["8.8.8.8"])
 
 
 def test_what_is_no_address_is_refused() -> None:
@@ -118,7 +130,10 @@ async def test_a_name_that_stands_for_another_address_by_now_is_refused() -> Non
             assert proxy.refused == 2
             assert "private address" in (proxy.why(f"{shop}/any") or "")
             assert "rebound.example" in (proxy.why(f"http://rebound.example:{port}/") or "")
-    assert heard == ["/first"]
+            addresses["shop.example"] = "127.0.0.1"
+            assert (await _asked(proxy, f"{shop}/fourth")).endswith("hi")
+            assert proxy.why(f"{shop}/any") is None
+    assert heard == ["/first", "/fourth"]
 
 
 def test_sites_by_name() -> None:

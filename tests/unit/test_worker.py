@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
+from webgym.program import Drain, ProgramContext
+from webgym.schema import observation_schema
 from webgym.telemetry import Numbers
+from webgym_workers.browser_process import BrowserProcess, Seating
+from webgym_workers.slots import ObservationSlots, channel
 from webgym_workers.worker import _ordinal, memory_by_browser, total_figures
 
 
@@ -62,3 +70,33 @@ def test_memory_is_told_for_each_browser_of_the_worker() -> None:
     labels = {"program": "worker-0", "browser": "2"}
     assert registry.get_sample_value("webgym_browser_resident_bytes", labels) == 7
     assert registry.get_sample_value("webgym_steps", {"program": "worker-0"}) == 3
+
+
+async def test_what_pages_were_refused_is_in_the_workers_metrics(tmp_path: Path) -> None:
+    manifest = tmp_path / "run.yaml"
+    manifest.write_text(
+        "apiVersion: webgym.io/v1alpha1\nkind: WebGymRun\nmetadata: {name: demo}\n"
+        "spec: {task: {name: miniwob.click-button}, browser: {egress: Offline}}\n"
+    )
+    context = ProgramContext(manifest, "uid", "unix:///none", tmp_path, "worker-0")
+    memory = ObservationSlots.create(observation_schema(context.manifest.spec.observation), 1)
+    theirs, ours = channel()
+    try:
+        process = BrowserProcess(context, Drain(), Seating(0, 1, 0, 1), memory, 1, ours)
+        proxy = process._pool.egress
+        assert proxy is not None
+        async with proxy, asyncio.timeout(20.0):
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(proxy.address).port)
+            writer.write(b"GET http://10.0.0.1/ HTTP/1.1\r\n\r\n")
+            assert b" 403 " in await reader.readline()
+            writer.close()
+        registry = CollectorRegistry()
+        Numbers({"program": "worker-0"}, registry).set(total_figures([json.dumps(process._figures())]))
+        await process._close()
+    finally:
+        theirs.close()
+        ours.close()
+        os.close(memory)
+    lines = generate_latest(registry).decode().splitlines()
+    assert 'webgym_egress_refused{program="worker-0"} 1.0' in lines
+    assert 'webgym_egress_reopened{program="worker-0"} 0.0' in lines

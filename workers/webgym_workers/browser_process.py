@@ -285,6 +285,7 @@ class BrowserProcess:
             "browser_memory_bytes": sum(memory),
             "memory_by_browser": {str(self._seating.first_slot + i): size for i, size in enumerate(memory)},
             "egress_refused": self._pool.egress.refused if self._pool.egress else 0,
+            "egress_reopened": self._pool.egress.reopened if self._pool.egress else 0,
             "frame_waits": self._ring.waits if self._ring else 0,
         }
 

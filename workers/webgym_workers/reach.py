@@ -68,7 +68,7 @@ async def load_page(page: Page, url: str, timeout: float, egress: EgressProxy | 
     Raises:
         NavigationError: It did not load. Where the proxy refused it, or what it redirects to, ``url`` is what was
             refused and ``reason`` names the host and the policy.
-        EgressGone: The proxy does not answer.
+        EgressGone: The proxy does not answer. It is being opened again.
         BrowserFault: As :meth:`~webgym_workers.browser.page.Page.navigate`.
     """
     if egress is None or not url.startswith(("http:", "https:")):
@@ -81,8 +81,10 @@ async def load_page(page: Page, url: str, timeout: float, egress: EgressProxy | 
         await page.navigate(url, timeout=timeout)
     except NavigationError as error:
         failed = error
-    if failed is not None and "ERR_PROXY_CONNECTION_FAILED" in failed.reason:
-        raise EgressGone(f"cannot load {url:.200}: the browsers' proxy at {egress.address} does not answer")
+    if failed is not None and ("ERR_PROXY_CONNECTION_FAILED" in failed.reason or not await egress.answers()):
+        raise EgressGone(
+            f"cannot load {url:.200}: the browsers' proxy at {egress.address} does not answer; it is opened again"
+        )
     if egress.refused > before:
         # Also a page that did load: over http the proxy's own answer looks like one.
         frame = (await page.session.call("Page.getFrameTree"))["frameTree"]["frame"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
@@ -17,6 +17,9 @@ Place = tuple[str, int]
 
 # Two names of one server, which pages mix; Chromium looks neither up.
 _LOOPBACK = ("127.0.0.1", "localhost")
+
+# The host of the virtual machines of a cloud, which tells them secrets; their private address for it looks public.
+_CLOUD_HOST = ipaddress.IPv4Address("168.63.129.16")
 
 # Addresses that carry an IPv4 address which a gateway or the kernel would deliver to.
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
@@ -112,10 +115,14 @@ def is_public(address: Address) -> bool:
             return False
         if address in _NAT64[0]:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    if address == _CLOUD_HOST:
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def refusal(policy: EgressPolicy, host: str, port: int, addresses: Sequence[str]) -> str | None:
+def refusal(
+    policy: EgressPolicy, host: str, port: int, addresses: Sequence[str], *, here: Collection[str] = ()
+) -> str | None:
     """Why a connection is refused; None lets it pass.
 
     Args:
@@ -124,6 +131,7 @@ def refusal(policy: EgressPolicy, host: str, port: int, addresses: Sequence[str]
         port: Port.
         addresses: What the name stands for. All of them are judged, since any may be connected to; empty asks
             whether the name alone is refused, before it is looked up.
+        here: Those of them that are the machine's own: no page reaches it, whether it is at a public address or not.
     """
     name = normal_host(host)
     own = policy.own.get((name, port))
@@ -136,8 +144,10 @@ def refusal(policy: EgressPolicy, host: str, port: int, addresses: Sequence[str]
             public = is_public(ipaddress.ip_address(text))
         except ValueError:
             public = False
-        if public or (own is not None and text in own):
+        if (public and text not in here) or (own is not None and text in own):
             continue
+        if public:
+            return "it is the very machine that the browser runs on, which pages never reach"
         if own is not None:
             return "the task's own server now has another private address than when the task named it"
         return "it is at a private address, which pages never reach"

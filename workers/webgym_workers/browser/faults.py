@@ -52,7 +52,7 @@ class DisplayGone(BrowserFault):
 
 
 class EgressGone(BrowserFault):
-    """The browsers' own proxy does not answer: pages reach nothing until the process is started again."""
+    """The browsers' own proxy does not answer: pages reach nothing until it is open again, which it soon is."""
 
 
 class TargetClosed(BrowserFault):

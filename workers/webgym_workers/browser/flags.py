@@ -66,6 +66,7 @@ DISABLED_FEATURES = (
     "InterestFeedContentSuggestions",
     "LensOverlay",
     "MediaRouter",
+    "NetworkTimeServiceQuerying",
     "OptimizationHints",
     "PaintHolding",
     "SpareRendererForSitePerProcess",
