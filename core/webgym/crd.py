@@ -8,8 +8,8 @@ type, marked ``x-kubernetes-preserve-unknown-fields``, and carries both `propert
 their defaults, when it is given a map) and `items` (when it is given a list). What the server cannot do there is
 refuse unknown keys and other types; the operator validates every run with the models anyway, and says so in a
 condition. Servers leave out the type in what `kubectl explain` shows, older ones also what lies beneath; the field's
-description says both. Two keys, ``task`` and ``tasks``, would have been typed, but would have made the same manifest mean
-different things to people and to ``--set``.
+description says both. Two keys, ``task`` and ``tasks``, would have been typed, but would have made the same manifest
+mean different things to people and to ``--set``.
 """
 
 from __future__ import annotations
