@@ -53,6 +53,7 @@ lint: $(VENV)/.packages ## check style, types, layers and generated files
 	@$(BIN)/python tools/check_proto.py
 	@$(BIN)/webgym crds --check
 	@$(BIN)/python tools/chart_readme.py --check
+	@$(BIN)/python tools/constraints.py --check
 
 format: $(VENV)/.packages ## mend what can be mended by itself
 	@$(BIN)/ruff check --fix-only .

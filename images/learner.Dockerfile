@@ -18,17 +18,18 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG CUDA=0
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 RUN apt-get update \
- && apt-get install -y --no-install-recommends python3 python3-venv \
- && rm -rf /var/lib/apt/lists/*
+ && apt-get install -y --no-install-recommends binutils python3 python3-venv \
+ && apt-get clean && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY images/constraints.txt ./
 RUN python3 -m venv /opt/webgym \
  && if [ "${CUDA}" = 1 ]; then index=""; else index="${TORCH_INDEX:+--extra-index-url ${TORCH_INDEX}}"; fi \
  && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} ${index} "${TORCH}" \
  && /opt/webgym/bin/python -c "import sys, torch; sys.exit(None if (torch.version.cuda is not None) == ('${CUDA}' == '1') else 'webgym: CUDA is ${CUDA}, and this PyTorch is a build for %s; see TORCH_INDEX at the head of the Dockerfile' % (torch.version.cuda or 'CPUs'))"
-COPY pyproject.toml images/requirements.py ./
+COPY pyproject.toml images/requirements.py images/shrink.py ./
 RUN python3 requirements.py learner > requirements.txt \
- && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} -r requirements.txt
+ && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} -r requirements.txt \
+ && python3 shrink.py /opt/webgym --headers
 
 FROM dependencies AS code
 COPY README.md LICENSE ./
@@ -41,7 +42,7 @@ RUN /opt/webgym/bin/pip wheel --no-deps ${PIP_ARGS} --wheel-dir /wheels .
 FROM ${BASE}
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates python3 tini \
- && rm -rf /var/lib/apt/lists/* \
+ && apt-get clean && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin webgym
 ENV PATH=/opt/webgym/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 COPY --from=dependencies /opt/webgym /opt/webgym

@@ -12,7 +12,7 @@ ARG PIP_ARGS=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv \
- && rm -rf /var/lib/apt/lists/*
+ && apt-get clean && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY pyproject.toml images/constraints.txt images/requirements.py ./
 RUN python3 -m venv /opt/webgym \
@@ -30,7 +30,7 @@ RUN /opt/webgym/bin/pip wheel --no-deps ${PIP_ARGS} --wheel-dir /wheels .
 FROM ${BASE}
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates python3 tini \
- && rm -rf /var/lib/apt/lists/* \
+ && apt-get clean && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin webgym
 COPY --from=dependencies /opt/webgym /opt/webgym
 ENV PATH=/opt/webgym/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1

@@ -18,8 +18,8 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG CUDA=0
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 RUN apt-get update \
- && apt-get install -y --no-install-recommends python3 python3-venv \
- && rm -rf /var/lib/apt/lists/*
+ && apt-get install -y --no-install-recommends binutils python3 python3-venv \
+ && apt-get clean && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY images/constraints.txt ./
 RUN python3 -m venv /opt/webgym \
@@ -27,9 +27,11 @@ RUN python3 -m venv /opt/webgym \
  && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} ${index} "${TORCH}" \
  && /opt/webgym/bin/python -c "import sys, torch; sys.exit(None if (torch.version.cuda is not None) == ('${CUDA}' == '1') else 'webgym: CUDA is ${CUDA}, and this PyTorch is a build for %s; see TORCH_INDEX at the head of the Dockerfile' % (torch.version.cuda or 'CPUs'))"
 ARG EXTRAS=worker
-COPY pyproject.toml images/requirements.py ./
-RUN python3 requirements.py "${EXTRAS}" > requirements.txt \
- && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} -r requirements.txt
+COPY pyproject.toml images/requirements.py images/shrink.py ./
+# Playwright finds and installs browsers, and brings a Node.js for that; here there is Debian's Chromium.
+RUN python3 requirements.py "${EXTRAS}" --without playwright > requirements.txt \
+ && /opt/webgym/bin/pip install -c constraints.txt ${PIP_ARGS} -r requirements.txt \
+ && python3 shrink.py /opt/webgym
 
 FROM dependencies AS code
 COPY README.md LICENSE ./
@@ -40,10 +42,17 @@ COPY operator operator
 RUN /opt/webgym/bin/pip wheel --no-deps ${PIP_ARGS} --wheel-dir /wheels .
 
 FROM ${BASE}
-RUN apt-get update \
+# Left out: drivers of graphics cards and the compiler behind them (pages are drawn in software, by Chromium itself), a
+# debugger's layer of Vulkan, a second cut of the CJK fonts, icons of a desktop, translations, manuals.
+RUN for path in '/usr/lib/*/dri/*' '/usr/lib/*/libLLVM*' '/usr/lib/*/libz3.so*' \
+      /usr/lib/chromium/libVkLayer_khronos_validation.so '/usr/share/fonts/opentype/noto/NotoSerifCJK*' \
+      '/usr/share/icons/Adwaita/*/*' '/usr/share/locale/*' '/usr/share/man/*' '/usr/share/info/*' '/usr/share/doc/*'; \
+    do echo "path-exclude=$path"; done > /etc/dpkg/dpkg.cfg.d/webgym \
+ && echo 'path-include=/usr/share/doc/*/copyright' >> /etc/dpkg/dpkg.cfg.d/webgym \
+ && apt-get update \
  && apt-get install -y --no-install-recommends \
       ca-certificates chromium fonts-liberation fonts-noto-cjk fonts-noto-color-emoji python3 tini xvfb \
- && rm -rf /var/lib/apt/lists/* \
+ && apt-get clean && rm -rf /var/lib/apt/lists/* /etc/dpkg/dpkg.cfg.d/webgym \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin webgym
 ENV PATH=/opt/webgym/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 COPY --from=dependencies /opt/webgym /opt/webgym

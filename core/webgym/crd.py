@@ -7,8 +7,9 @@ Pydantic's JSON schema is rewritten into one here.
 type, marked ``x-kubernetes-preserve-unknown-fields``, and carries both `properties` (which the server applies, with
 their defaults, when it is given a map) and `items` (when it is given a list). What the server cannot do there is
 refuse unknown keys and other types; the operator validates every run with the models anyway, and says so in a
-condition. Two keys, ``task`` and ``tasks``, would have been typed, but would have made the same manifest mean
-different things to people and to ``--set``.
+condition. Servers leave out the type in what `kubectl explain` shows, older ones also what lies beneath; the field's
+description says both. Two keys, ``task`` and ``tasks``, would have been typed, but would have made the same manifest
+mean different things to people and to ``--set``.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ def object_schema(model: type[SpecModel], *, cel: bool = True) -> Schema:
         key = field.alias or name
         schema = _field_schema(plain["properties"][key], definitions, shapes[key], cel=cel)
         bounds = schema.pop("x-webgym-bounds", None)  # of a quantity, which a server cannot compare
-        description = " ".join((field.description or "").split()) + (f" From {bounds}." if bounds else "")
+        forms = schema.pop("x-webgym-forms", None)  # where there is no type that could tell
+        description = " ".join((field.description or "").split())
+        description += (f" From {bounds}." if bounds else "") + (f" {forms}" if forms else "")
         properties[key] = {"description": description, **schema}
         default = _default(field.get_default(call_default_factory=True), schema)
         if default is not None:
@@ -254,6 +257,7 @@ def _item_schema(node: Schema, definitions: Schema, annotation: Any, *, cel: boo
 def _task_schema(*, cel: bool) -> Schema:
     """One task or a list; see the head of this module."""
     task = object_schema(TaskSpec, cel=cel)
+    keys = " and ".join(", ".join(task["properties"]).rsplit(", ", 1))
     return {
         "x-kubernetes-preserve-unknown-fields": True,
         "required": task["required"],
@@ -261,6 +265,7 @@ def _task_schema(*, cel: bool) -> Schema:
         "minItems": 1,
         "maxItems": MOST_TASKS,
         "items": task,
+        "x-webgym-forms": f"A map with {keys}, or a list of such maps.",
     }
 
 

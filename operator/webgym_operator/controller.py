@@ -25,6 +25,7 @@ from webgym_operator.plan import Plan
 from webgym_operator.reconcile import World, reconcile
 from webgym_operator.redis_objects import Passwords
 from webgym_operator.run import Run
+from webgym_operator.schema_check import Definition
 from webgym_operator.settings import Settings
 from webgym_operator.statusing import with_problem, worth_writing
 from webgym_operator.writer import Writer
@@ -105,6 +106,7 @@ class Controller:
         self._heap: list[tuple[float, RunKey]] = []
         self._news = asyncio.Event()
         self._active: set[RunKey] = set()
+        self._definition: Definition | None = None
         self._recorder = Recorder(api, clock)
         self._writer = Writer(api, cache)
         self.disruption_budgets = True
@@ -124,7 +126,7 @@ class Controller:
         key = (metadata["namespace"], metadata["name"])
         memory = self._runs.get(key)
         if memory is None or memory.parsed.uid != metadata["uid"]:
-            self._runs[key] = _Memory(body, Run.parse(body))
+            self._runs[key] = _Memory(body, Run.parse(body, self._definition))
         elif not self._take(memory, body):
             return
         self.mark(key)
@@ -147,6 +149,13 @@ class Controller:
         for body in bodies:
             self.saw_run(body)
 
+    def saw_definition(self, definition: Definition) -> None:
+        """The cluster's definition of runs; what they mean to us may be another thing with it."""
+        self._definition = definition
+        for key, memory in self._runs.items():
+            memory.parsed = Run.parse(memory.body, definition)
+            self.mark(key)
+
     @property
     def keys(self) -> set[RunKey]:
         """The runs that are known."""
@@ -160,15 +169,14 @@ class Controller:
             heapq.heappush(self._heap, (when, key))
             self._news.set()
 
-    @staticmethod
-    def _take(memory: _Memory, body: Mapping[str, Any]) -> bool:
+    def _take(self, memory: _Memory, body: Mapping[str, Any]) -> bool:
         """Take over a newer state of a run; whether it was newer."""
         before, now = memory.parsed.resource_version, str(body["metadata"].get("resourceVersion", ""))
         if before.isdecimal() and now.isdecimal() and int(now) <= int(before):
             return False
         if body["metadata"].get("generation") != memory.body["metadata"].get("generation"):
             memory.failures = memory.refusals = 0
-        memory.body, memory.parsed = body, Run.parse(body)
+        memory.body, memory.parsed = body, Run.parse(body, self._definition)
         return True
 
     # --- work ------------------------------------------------------------------------------------------------------
@@ -249,7 +257,8 @@ class Controller:
             memory.children, memory.figures_every = children, _FIGURES_SECONDS
         await self._refresh_figures(memory)
         now = self._clock()
-        state = (memory.parsed.resource_version, children, memory.figures, memory.figures_error)
+        seen = (self._definition, children, memory.figures, memory.figures_error)
+        state = (memory.parsed.resource_version, *seen)
         if memory.settled == state and now < memory.settled_until:
             self._wake(key, memory, memory.settled_until)
             return

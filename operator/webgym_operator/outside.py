@@ -11,9 +11,6 @@ from typing import IO
 
 __all__ = ["operator_process"]
 
-_PROGRAM = (
-    "import sys; from webgym_operator.program import OperatorCommand; sys.exit(OperatorCommand().run(None))"
-)
 _ENVIRONMENT = {
     # Images that no node has, and never asks for: runs get all of their objects, and nothing starts.
     "WEBGYM_WORKER_IMAGE": "webgym.invalid/worker:0",
@@ -36,7 +33,7 @@ async def operator_process(
         environment: more of what :class:`webgym_operator.settings.Settings` reads, or other values than those here.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", _PROGRAM),
+        *(sys.executable, "-P", "-m", "webgym", "operator"),
         env=os.environ | _ENVIRONMENT | environment,
         stdout=output,
         stderr=output,

@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import logging
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,14 +58,11 @@ class OperatorCommand:
 
 
 async def _serve(settings: Settings, drain: Drain) -> int:
-    import kopf
-
     from webgym.telemetry import Numbers, TelemetryServer
-    from webgym_operator.api import Api, connection
+    from webgym_operator.api import Api
     from webgym_operator.cache import Cache
     from webgym_operator.controller import Controller
     from webgym_operator.figures import FiguresReader
-    from webgym_operator.handlers import operator_settings, registry_for
     from webgym_operator.resources import CHILD_KINDS
     from webgym_operator.watching import Resync, watch_children
 
@@ -96,16 +94,7 @@ async def _serve(settings: Settings, drain: Drain) -> int:
                     for kind in kinds
                     for namespace in settings.watch_namespaces or (None,)
                 ),
-                asyncio.create_task(
-                    kopf.operator(
-                        registry=registry_for(controller, connection),
-                        settings=operator_settings(),
-                        standalone=True,
-                        clusterwide=not settings.watch_namespaces,
-                        namespaces=settings.watch_namespaces,
-                    ),
-                    name="kopf",
-                ),
+                asyncio.create_task(_watch_runs(controller, settings, drain), name="kopf"),
             ]
             asked = asyncio.create_task(drain.wait_async(), name="drain")
             done, _ = await asyncio.wait([asked, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -116,8 +105,38 @@ async def _serve(settings: Settings, drain: Drain) -> int:
         failed = [t for t in done - {asked} if not t.cancelled() and t.exception() is not None]
         for task in failed:
             logger.error("%s ended", task.get_name(), exc_info=task.exception())
-        # kopf takes over the handlers of SIGTERM and SIGINT, and returns when one comes.
         return int(ExitCode.FAILURE if failed else ExitCode.OK)
+
+
+async def _watch_runs(controller: Controller, settings: Settings, drain: Drain) -> None:
+    import kopf
+
+    from webgym_operator.api import connection
+    from webgym_operator.handlers import operator_settings, registry_for
+
+    others = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=registry_for(controller, connection),
+        settings=operator_settings(),
+        standalone=True,
+        clusterwide=not settings.watch_namespaces,
+        namespaces=settings.watch_namespaces,
+    )
+    _ask_by_signal(drain)
+    await kopf.run_tasks(tasks, ignored=others)
+
+
+def _ask_by_signal(drain: Drain) -> None:
+    """Take the signals back that kopf has taken over: its handlers set a future, which fails the second time."""
+    loop = asyncio.get_running_loop()
+
+    def asked(number: signal.Signals) -> None:
+        drain.request(number.name)
+        if number is signal.SIGINT:
+            loop.remove_signal_handler(number)  # a second one is Python's own KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked, number)
 
 
 async def _first_look(resync: Resync, drain: Drain) -> None:

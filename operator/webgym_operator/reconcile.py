@@ -76,9 +76,12 @@ def reconcile(run: Run, observed: Observed, world: World) -> Plan:
 
 
 def _invalid(run: Run, now: float) -> Plan:
-    """A spec that no server should have taken: said once, tried never; what runs already goes on."""
+    """A spec that is not valid, or not for this operator: said once, tried never; what runs already goes on."""
     if recorded_verdict(run.status) is not None:
         return Plan()
+    reason, problem = "InvalidSpec", run.problem
+    if run.outdated:
+        reason, problem = "OperatorTooOld", f"the operator's {problem}"
     before = condition_of(run.status, "Succeeded")
     kept = [
         Condition(c["type"], c["status"], c.get("reason", ""), c.get("message", ""))
@@ -86,8 +89,8 @@ def _invalid(run: Run, now: float) -> Plan:
         if c.get("type") not in ("Succeeded", "Ready")
     ]
     conditions = [
-        Condition("Succeeded", "False", "InvalidSpec", run.problem),
-        Condition("Ready", "False", "InvalidSpec", run.problem),
+        Condition("Succeeded", "Unknown" if run.outdated else "False", reason, problem),
+        Condition("Ready", "False", reason, problem),
         *kept,
     ]
     plan = Plan()
@@ -96,8 +99,8 @@ def _invalid(run: Run, now: float) -> Plan:
         "observedGeneration": run.generation,
         "conditions": merge_conditions(run.status, conditions, generation=run.generation, now=now),
     }
-    if before.get("reason") != "InvalidSpec" or before.get("message") != run.problem:
-        plan.notes.append(Note("InvalidSpec", run.problem, "Warning"))
+    if before.get("reason") != reason or before.get("message") != problem:
+        plan.notes.append(Note(reason, problem, "Warning"))
     return plan
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
+from webgym import __version__
 from webgym.manifest import manifest_data
 from webgym.spec import API_VERSION, KIND, RunManifest, RunSpec
+from webgym.spec.fields import FieldPath, shape_of
 from webgym.spec.problems import problems_of
+from webgym_operator.schema_check import Definition
 
 __all__ = ["FIELD_IDENTITY", "Object", "Run", "seconds_of", "time_text"]
 
@@ -51,6 +54,8 @@ class Run:
     manifest: RunManifest | None = None
     """None where the spec is not valid; :attr:`problem` then says why."""
     problem: str = ""
+    outdated: bool = False
+    """Whether the spec is not valid only because this program is older than the cluster's definition."""
     status: Mapping[str, Any] = field(default_factory=dict)
     """As last seen, unvalidated."""
     resource_version: str = ""
@@ -58,12 +63,17 @@ class Run:
     """Whether the Secret of ``redis.tls`` holds a certificate for us too; told by whoever can read it."""
 
     @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> Run:
-        """Make sense of an object of the API server; never raises for what a user wrote."""
+    def parse(cls, body: Mapping[str, Any], definition: Definition | None = None) -> Run:
+        """Make sense of an object of the API server; never raises for what a user wrote.
+
+        Args:
+            body: the object.
+            definition: the cluster's, where it is known.
+        """
         metadata = body["metadata"]
         status = body.get("status")
         status = dict(status) if isinstance(status, dict) else {}
-        manifest, problem = _validated(body)
+        manifest, problem, outdated = _validated(body, definition)
         if manifest is not None:
             problem = _changed_identity(manifest.spec, status)
             manifest = None if problem else manifest
@@ -76,6 +86,7 @@ class Run:
             deleting="deletionTimestamp" in metadata,
             manifest=manifest,
             problem=problem,
+            outdated=outdated,
             status=status,
             resource_version=str(metadata.get("resourceVersion", "")),
         )
@@ -162,13 +173,36 @@ class Run:
         }
 
 
-def _validated(body: Mapping[str, Any]) -> tuple[RunManifest | None, str]:
+def _validated(
+    body: Mapping[str, Any], definition: Definition | None
+) -> tuple[RunManifest | None, str, bool]:
     data = {key: body[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in body}
+    if definition is not None and "spec" in data:
+        data["spec"] = definition.without_defaults(data["spec"])
     try:
-        return RunManifest.model_validate(data, by_alias=True, by_name=False), ""
+        return RunManifest.model_validate(data, by_alias=True, by_name=False), "", False
     except ValidationError as error:
-        found = [f"{'.'.join(map(str, path))}: {message}" for path, message in problems_of(error)]
-        return None, "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+        problems = problems_of(error)
+    newer = [path for path, _ in problems if _is_newer(path, definition)]
+    if len(newer) == len(problems):
+        fields = _first([".".join(map(str, path)) for path in newer], ", ")
+        lacks = "is older than the cluster's CustomResourceDefinition, and does not know what that allows in"
+        return None, f"webgym {__version__} {lacks} {fields}; upgrade it", True
+    return None, _first([f"{'.'.join(map(str, path))}: {message}" for path, message in problems], "; "), False
+
+
+def _is_newer(path: FieldPath, definition: Definition | None) -> bool:
+    """Whether what is wrong with a field is that the cluster's definition knows more of it than we do."""
+    if definition is not None and definition.differs(path):
+        return True
+    # Also where the definition may not be read or has changed since: a server keeps no field that it does not know,
+    # but for those in the task, which has no type there.
+    return path[0] == "spec" and path[:2] != ("spec", "task") and shape_of(path) is None
+
+
+def _first(texts: Sequence[str], separator: str) -> str:
+    rest = f"{separator}and {len(texts) - 5} more" if len(texts) > 5 else ""
+    return separator.join(texts[:5]) + rest
 
 
 def _changed_identity(spec: RunSpec, status: Mapping[str, Any]) -> str:

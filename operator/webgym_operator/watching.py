@@ -10,11 +10,13 @@ import logging
 import time
 from collections.abc import Callable
 
+from webgym.crd import CRD_NAME
 from webgym.spec import KIND
 from webgym_operator.api import Api, ApiError
 from webgym_operator.cache import Cache, RunKey, run_key_of
 from webgym_operator.controller import Controller
 from webgym_operator.resources import CHILD_KINDS
+from webgym_operator.schema_check import Definition
 
 __all__ = ["SELECTOR", "Resync", "watch_children"]
 
@@ -87,6 +89,7 @@ class Resync:
         self._seconds = seconds
         self._last = time.monotonic()
         self._kinds = list(CHILD_KINDS)
+        self._definition_version = ""
 
     def leave_out(self, kind: str) -> None:
         """The server does not know a kind."""
@@ -105,6 +108,7 @@ class Resync:
         Raises:
             ApiError: the server does not answer, or refuses.
         """
+        await self._look_at_definition()
         for namespace in self._namespaces:
             known = self._controller.keys
             began = time.monotonic()
@@ -118,6 +122,18 @@ class Resync:
         for key in self._controller.keys:
             self._controller.mark(key)
         self._last = time.monotonic()
+
+    async def _look_at_definition(self) -> None:
+        try:
+            installed = await self._api.get("CustomResourceDefinition", None, CRD_NAME)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return
+            raise
+        version = str(installed["metadata"].get("resourceVersion", ""))
+        if version != self._definition_version:
+            self._definition_version = version
+            self._controller.saw_definition(Definition(installed))
 
     async def forever(self) -> None:
         """Look, at once and at intervals."""

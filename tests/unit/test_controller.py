@@ -342,6 +342,31 @@ def test_an_older_definition_is_recognised() -> None:
     assert missing_fields({"spec": {"versions": []}}) == ["version v1alpha1"]
 
 
+async def test_a_definition_that_becomes_newer_stops_no_run(server: Server) -> None:
+    installed = build_crd()
+    installed["metadata"] |= {"namespace": "", "uid": "crd"}
+    server.put(installed, "ADDED")
+    server.put(run_body({"redis": {"url": "redis://127.0.0.1:1"}}), "ADDED")
+    async with operating(server):
+        await until(ready(server), server)
+        (version,) = installed["spec"]["versions"]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        spec["wings"] = {"type": "integer", "default": 2}
+        server.put(installed)
+        run = run_of(server)
+        server.put(run | {"spec": run["spec"] | {"wings": 2}})
+        server.drop("Pod", "demo-worker-0-0")
+        await until(lambda: "demo-worker-0-0" in server.names("Pod"), server)
+        await until(ready(server), server)
+        run = run_of(server)
+        server.put(
+            run | {"spec": run["spec"] | {"wings": 3}, "metadata": run["metadata"] | {"generation": 2}}
+        )
+        await until(lambda: condition(server, "Succeeded")[:2] == ("Unknown", "OperatorTooOld"), server)
+        assert "spec.wings" in condition(server, "Ready")[2]
+        assert len(server.names("Pod")) == 2
+
+
 def test_who_is_busy() -> None:
     assert busy_workers([b"worker-0.0", "worker-0.8", b"worker-1.0"]) == {"worker-0": 2, "worker-1": 1}
 

@@ -163,6 +163,26 @@ def test_both_forms_of_task_get_the_same_bounds_and_defaults() -> None:
     assert task["required"] == task["items"]["required"] == ["name"]
 
 
+def test_a_field_without_a_type_says_in_words_what_may_stand_there() -> None:
+    """`kubectl explain` has nothing else to show there."""
+
+    def visit(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+        for name, inner in schema.get("properties", {}).items():
+            yield f"{path}.{name}", inner
+            yield from visit(inner, f"{path}.{name}")
+        yield from visit(schema["items"], f"{path}[]") if "items" in schema else ()
+
+    untyped = {
+        path: schema
+        for path, schema in visit(root(), "")
+        if "type" not in schema and not schema.get("x-kubernetes-int-or-string")
+    }
+    assert untyped.keys() == {".spec.task"}
+    for key in untyped[".spec.task"]["properties"]:
+        assert key in untyped[".spec.task"]["description"]
+    assert untyped[".spec.task"]["description"].endswith(", or a list of such maps.")
+
+
 def filled(value: Any, schema: Schema) -> Any:
     """Defaults applied as the API server does."""
     if isinstance(value, dict):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webgym_workers.browser.faults import DisplayGone
+from webgym_workers.frames.calibration import find_area
 from webgym_workers.frames.framebuffer import Framebuffer, parse_header
 
 NAMES = (
@@ -126,3 +127,17 @@ def test_a_short_or_missing_file_is_refused_and_never_mapped(tmp_path: Path) -> 
         Framebuffer(path)
     with pytest.raises(DisplayGone, match="cannot map"):
         Framebuffer(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("rows", "found"), [(6, 6), (5, 5), (4, None), (7, 7), (8, None)])
+def test_a_page_that_begins_between_two_rows_may_show_one_less(
+    tmp_path: Path, rows: int, found: int | None
+) -> None:
+    """Four CSS pixels at 1.5 device pixels each; the toolbar above ends in the midst of a row."""
+    pixels = np.zeros((12, 10, 4), np.uint8)
+    pixels[2 : 2 + rows, :9, :3] = 61, 7, 173
+    framebuffer = Framebuffer(
+        screen(tmp_path / "fb", pixels.tobytes(), width=10, height=12, bytes_per_line=40)
+    )
+    area = find_area(framebuffer, (173, 7, 61), 6, 4, 1.5)
+    assert (area and (area.y, area.height, area.scale)) == (found and (2, found, 1.5))

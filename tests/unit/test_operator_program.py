@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import socket
+import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -76,6 +77,30 @@ async def test_it_looks_after_runs_and_leaves_when_asked(server: Server, tmp_pat
         assert process.returncode == 0, errors.decode()
         assert "Traceback" not in errors.decode()
     assert len(server.names("Pod")) == 2
+
+
+def pending(pid: int, number: signal.Signals) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [line.split()[1] for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(mask, 16) & 1 << (number - 1) for mask in masks)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at signals in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_asked_twice_it_leaves_without_a_fault(
+    server: Server, tmp_path: Path, number: signal.Signals
+) -> None:
+    async with operator(server, tmp_path) as process:
+        await until(lambda: server.requests[f"WATCH {KIND}"], server)
+        process.send_signal(number)
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # gone already
+            while pending(process.pid, number):  # two that wait at the same time count as one
+                await asyncio.sleep(0)
+            process.send_signal(number)
+        _, errors = await asyncio.wait_for(process.communicate(), 30)
+    # Whoever presses Ctrl-C twice does not wait for what an orderly end would take.
+    assert process.returncode in ((0, 130) if number is signal.SIGINT else (0,)), errors.decode()
+    assert "Traceback" not in errors.decode()
 
 
 def fetch(port: int, path: str) -> str:

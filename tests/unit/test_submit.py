@@ -18,6 +18,7 @@ from webgym.commands.validate import ValidateCommand
 from webgym.errors import ExitCode, RunError, UsageError
 from webgym.spec import KIND
 from webgym_operator.client.describe import age, state, verdict
+from webgym_operator.client.fetch import FetchCommand
 from webgym_operator.client.lifecycle import ResumeCommand, StopCommand
 from webgym_operator.client.refusal import ClusterError
 from webgym_operator.client.status import StatusCommand
@@ -60,6 +61,15 @@ async def test_what_is_wrong_with_a_manifest_is_said_as_by_validate(
     assert ValidateCommand().run(parser.parse_args([str(lab.manifest)])) == ExitCode.USAGE
     assert capsys.readouterr() == said
     assert not lab.server.of(KIND)
+
+
+async def test_a_run_of_a_newer_definition_is_not_called_invalid(lab: Lab) -> None:
+    lab.add_run(spec={"wings": {"speed": 2}})
+    older = r"older than the cluster's CustomResourceDefinition.* spec\.wings; upgrade it"
+    with pytest.raises(RunError, match=older):
+        await lab.call(FetchCommand, "demo", "--out", str(lab.folder / "out"))
+    with pytest.raises(RunError, match=older):
+        await lab.call(SubmitCommand, str(lab.manifest))
 
 
 async def test_the_same_run_twice_is_one(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

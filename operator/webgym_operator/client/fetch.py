@@ -84,6 +84,8 @@ class FetchCommand:
         with open_cluster(args) as cluster:
             body = find_run(cluster, args.run)
             run = Run.parse({**body, "status": {}})
+            if run.outdated:
+                raise RunError(f"run {args.run} cannot be read: {run.problem}")
             if run.manifest is None:
                 raise RunError(f"run {args.run} is not valid, so it has left nothing: {run.problem}")
             target = args.out or Path("runs") / run.folder_name

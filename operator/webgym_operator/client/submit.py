@@ -168,6 +168,8 @@ def _existing(cluster: Cluster, manifest: RunManifest) -> Object:
     there = f"run {name} exists already in namespace {cluster.namespace} ({state(body)})"
     again = "--replace deletes it and begins anew (its volume stays), another metadata.name keeps both"
     old = Run.parse({**body, "status": {}})
+    if old.outdated:
+        raise RunError(f"{there}, and cannot be compared: {old.problem}")
     if old.manifest is None:
         raise RunError(f"{there}, and is not valid: {old.problem}; {again}")
     before, after = manifest_data(old.manifest)["spec"], manifest_data(manifest)["spec"]

@@ -113,7 +113,8 @@ def find_area(
     x, y = int(columns[0]), int(rows[0])
     wide, high = int(columns[-1]) + 1 - x, int(rows[-1]) + 1 - y
     whole = np.count_nonzero(hit[y : y + high, x : x + wide]) == wide * high
-    # Where the product is no whole number Chromium may round either way.
-    if not whole or abs(wide - width * ratio) >= 1 or abs(high - height * ratio) >= 1:
+    # Chromium may round either way where the product is no whole number, and cuts off a row where the page begins
+    # between two: the toolbar above it is as high as the machine's fonts make it.
+    if not whole or abs(wide - width * ratio) > 1 or abs(high - height * ratio) > 1:
         return None
     return PageArea(x, y, wide, high, wide / width)
