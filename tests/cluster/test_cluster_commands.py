@@ -136,11 +136,13 @@ async def test_a_run_is_fetched_while_it_trains_and_after(
             call(cluster, SubmitCommand, str(EXAMPLE), *options, "--wait", seconds=1200)
         )
 
-        async def checkpointed() -> bool:
-            status = (await cluster.run("click-button")).get("status") or {}
-            return bool(status.get("updates"))
+        async def trains() -> bool:
+            if await cluster.names(KIND, "") == []:
+                # The command looks at the cluster before it submits.
+                return False
+            return bool(((await cluster.run("click-button")).get("status") or {}).get("updates"))
 
-        await cluster.until("it trains", checkpointed, 400)
+        await cluster.until("it trains", trains, 400)
         live = tmp_path / "live"
         began = time.monotonic()
         assert await call(cluster, FetchCommand, "click-button", "--out", str(live)) == 0
