@@ -56,10 +56,13 @@ def connection() -> kopf.ConnectionInfo:
     """How to reach the cluster that this process runs in, or the one that KUBECONFIG names.
 
     Raises:
-        UsageError: there is neither.
+        UsageError: there is neither, or no such file.
     """
     for login in (kopf.login_with_service_account, kopf.login_with_kubeconfig):
-        info = login(logger=logger, settings=kopf.OperatorSettings())
+        try:
+            info = login(logger=logger, settings=kopf.OperatorSettings())
+        except OSError as error:
+            raise UsageError(f"KUBECONFIG: {error.filename} cannot be read: {error.strerror}") from error
         if info is not None:
             return info
     raise UsageError("no Kubernetes cluster: run in a pod with a service account, or set KUBECONFIG")

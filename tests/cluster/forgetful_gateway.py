@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +15,9 @@ from webgym_operator.api import connection
 
 __all__ = ["Gateway"]
 
-_NOT_PASSED_ON = frozenset({"connection", "host", "content-length", "transfer-encoding", "content-encoding"})
+_STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
+_EXPIRED = {"type": "ERROR", "object": {**_STATUS, "message": "too old resource version: 1 (1000)"}}
+"""What a server sends on a watch of what it no longer remembers."""
 
 
 class Gateway:
@@ -24,15 +25,15 @@ class Gateway:
 
     Attributes:
         kubeconfig: what leads through it.
-        expired: how often the server said that a watch came too late, by path.
+        expired: paths of watches that were told that they came too late.
     """
 
     def __init__(self, folder: Path) -> None:
         self.kubeconfig = folder / "gateway.kubeconfig"
-        self.expired: Counter[str] = Counter()
+        self.expired: set[str] = set()
         self._info = connection()
         self._session: aiohttp.ClientSession | None = None
-        self._forgotten: set[str] | None = None
+        self._forgetting = False
         self._watches: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
@@ -43,9 +44,7 @@ class Gateway:
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         connector = aiohttp.TCPConnector(ssl=self._info.as_ssl_context(), limit=0)
         timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=timeout, auto_decompress=False
-        ) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             self._session = session
             await runner.setup()
             try:
@@ -56,8 +55,8 @@ class Gateway:
                 await runner.cleanup()
 
     def forget(self) -> None:
-        """Break off all watches, and ask for the state of long ago when each is asked for again: once each."""
-        self._forgotten = set()
+        """Break off all watches, and refuse each, once, when it is asked for again."""
+        self._forgetting = True
         for watch in self._watches:
             watch.cancel()
 
@@ -76,24 +75,23 @@ class Gateway:
         assert self._session is not None
         query = dict(request.query)
         watching = query.get("watch") == "true"
-        if watching and self._forgotten is not None and request.path not in self._forgotten:
-            self._forgotten.add(request.path)
-            query["resourceVersion"] = "1"
-        own = self._info.as_http_headers()
-        given = {
-            k: v for k, v in request.headers.items() if k.lower() not in {*_NOT_PASSED_ON, "authorization"}
-        }
+        if watching and self._forgetting and request.path not in self.expired:
+            self.expired.add(request.path)
+            return web.Response(text=json.dumps(_EXPIRED) + "\n", content_type="application/json")
+        headers = {"Accept": "application/json", **self._info.as_http_headers()}
+        if request.can_read_body:
+            headers["Content-Type"] = request.headers["Content-Type"]
         async with self._session.request(
             request.method,
             self._info.server.rstrip("/") + request.path,
             params=query,
-            data=await request.read(),
-            headers={**given, **own},
+            data=await request.read() or None,
+            headers=headers,
         ) as answer:
-            headers = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_PASSED_ON}
-            response = web.StreamResponse(status=answer.status, headers=headers)
+            response = web.StreamResponse(status=answer.status)
+            response.content_type = answer.content_type
             await response.prepare(request)
-            passing = asyncio.create_task(self._pass_on(answer, response, request.path if watching else ""))
+            passing = asyncio.create_task(self._pass_on(answer, response))
             if watching:
                 self._watches.add(passing)
             try:
@@ -103,11 +101,8 @@ class Gateway:
                 self._watches.discard(passing)
             return response
 
-    async def _pass_on(
-        self, answer: aiohttp.ClientResponse, response: web.StreamResponse, watched: str
-    ) -> None:
+    @staticmethod
+    async def _pass_on(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
         async for chunk in answer.content.iter_any():
-            if watched and b'"code":410' in chunk:
-                self.expired[watched] += 1
             await response.write(chunk)
         await response.write_eof()

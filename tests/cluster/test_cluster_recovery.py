@@ -29,9 +29,7 @@ async def test_watches_that_come_too_late_are_made_up_for_without_a_resync(clust
             now = await until_workers(cluster, "pool", 3)
             assert gone not in now
             await until_workers(cluster, "later", 1)
-            for plural in ("/pods", "/webgymruns"):
-                found = [path for path in gateway.expired if path.endswith(plural)]
-                assert found, f"the server has not refused a watch of {plural}: {gateway.expired}"
+            assert {"pods", "webgymruns"} <= {path.rpartition("/")[2] for path in gateway.expired}
             assert process.returncode is None
 
 
@@ -83,7 +81,7 @@ async def test_a_fault_of_the_operator_ends_in_a_condition_and_concerns_one_run(
 
 def tries(folder: Path) -> int:
     (log,) = folder.glob("operator-*.log")
-    return log.read_text().count("ZeroDivisionError: by design\n")
+    return log.read_text().count("/unlucky: reconciliation ")
 
 
 async def test_a_pod_that_cannot_go_keeps_no_successor_waiting_for_ever(cluster: Cluster) -> None:
