@@ -14,6 +14,7 @@ from real_cluster import ROOT, Cluster
 from ruamel.yaml import YAML
 
 from webgym.spec import KIND
+from webgym_operator.api import ApiError
 
 helm = pytest.importorskip("helm_python", reason="pip install helm-python-sdk")
 
@@ -184,3 +185,42 @@ async def test_a_learner_without_memory_is_named_as_such(cluster: Cluster, relea
     assert reason == "BackoffLimitExceeded"
     assert "out of memory" in message
     assert "learner.resources.limits.memory" in message
+
+
+KILLS, KILL_SECONDS = 18, 10.0
+
+
+async def test_an_operator_killed_again_and_again_costs_a_run_nothing(
+    cluster: Cluster, release: Release
+) -> None:
+    await cluster.apply("demo", {**SMALL, "stop": {"seconds": 200}, "evaluation": {"episodes": 50}})
+    await until_training(cluster, "demo")
+    before = await pods_of(cluster, "demo")
+    selector = "app.kubernetes.io/name=webgym,app.kubernetes.io/component=operator"
+    killed: set[str] = set()
+    began = time.monotonic()
+    for number in range(KILLS):
+        await asyncio.sleep(max(0.0, began + number * KILL_SECONDS - time.monotonic()))
+        for name in await cluster.names("Pod", selector):
+            killed.add(name)
+            with contextlib.suppress(ApiError):  # a pod that was dying already
+                await cluster.api.delete("Pod", cluster.namespace, name, grace_seconds=0)
+    assert len(killed) >= KILLS - 2
+    assert await pods_of(cluster, "demo") == before
+
+    async def over() -> bool:
+        return (await cluster.condition("demo", "Succeeded"))[0] in ("True", "False")
+
+    await cluster.until("the run is over", over, 400)
+    truth, reason, message = await cluster.condition("demo", "Succeeded")
+    assert (truth, reason) == ("True", "Completed"), message
+    now = await status(cluster, "demo")
+    assert now["restarts"] == 0
+    assert now["success"] >= 0.95
+    print(f"{len(killed)} operators were killed; {now['steps']} steps, success {now['success']}")
+
+
+async def pods_of(cluster: Cluster, name: str) -> set[str]:
+    """Unique names of a run's pods: one that was replaced by another of the same name differs."""
+    pods, _ = await cluster.api.list("Pod", cluster.namespace, f"webgym.io/run={name}")
+    return {pod["metadata"]["uid"] for pod in pods}
