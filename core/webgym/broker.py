@@ -6,6 +6,7 @@ may stand in the URL or beside it; no message, log line or ``repr`` of ours ever
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import re
@@ -206,9 +207,29 @@ def connect(config: BrokerConfig) -> redis.Redis:
 def connect_async(config: BrokerConfig) -> redis.asyncio.Redis:
     """An asyncio client; it connects on first use, and again whenever the server was away."""
     client = AsyncClient(**config.client_arguments(), retry=AsyncRetry(_backoff(), config.retries()))
+    pool = client.connection_pool
     if config.server_name:
-        client.connection_pool.connection_class = _named(_NamedAsyncConnection, config.server_name)
+        pool.connection_class = _named(_NamedAsyncConnection, config.server_name)
+    pool.connection_class = type(pool.connection_class.__name__, (_Cancellable, pool.connection_class), {})
     return client
+
+
+class _Cancellable:
+    """A connection whose user can be cancelled at any moment.
+
+    redis-py sends by ``asyncio.wait_for``, which before Python 3.12 forgets a cancellation that comes in the moment in
+    which it is done: the task would go on, and wait for the reply, for ever perhaps.
+    """
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
+        connection: Any = super()
+        await connection.send_packed_command(command, check_health)
+        if task and task.cancelling() > before:
+            # The reply to what was sent must not be taken for that to the next command.
+            await connection.disconnect(nowait=True)
+            raise asyncio.CancelledError
 
 
 class _NamedConnection(redis.SSLConnection):

@@ -209,7 +209,8 @@ class ManagedProcess:
         self._why = why
         popen.send_signal(signal.SIGABRT)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._gone.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self._gone.wait()
         if self._popen is popen:
             popen.send_signal(signal.SIGKILL)
 
@@ -262,7 +263,8 @@ class ManagedProcess:
             if delay is None:
                 return ended
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
             if self._stopping.is_set():
                 self.state = ProcessState.FINISHED
                 return ended

@@ -85,3 +85,17 @@ async def test_once_open_nobody_waits_until_a_learner_closes_again(
     assert await asyncio.to_thread(learner.wait, SOON) == 1
     learner.grant(9)
     assert await asyncio.wait_for(waiting, SOON) == 9
+
+
+async def test_a_cancellation_is_never_lost_however_it_falls(aclient: redis.asyncio.Redis) -> None:
+    """Just after a command was sent, it used to be: the task went on to wait for ever."""
+    for i in range(300):
+        keys = Keys(f"cancelled-{i}")
+        waiting = asyncio.ensure_future(WorkerTurns(aclient, keys, "w.0", 1, 1).next())
+        # So many turns of the loop, that is at another place each time.
+        for _ in range(i % 30):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        _, lost = await asyncio.wait([waiting], timeout=SOON)
+        assert not lost
+        assert waiting.cancelled()

@@ -215,7 +215,8 @@ class Supervisor:
         while True:
             now = time.monotonic()
             try:
-                snapshot = await asyncio.wait_for(self._link.snapshot(), 5.0)
+                async with asyncio.timeout(5.0):
+                    snapshot = await self._link.snapshot()
                 answered = now
                 self._note(snapshot)
                 busy = not self._winding_down and snapshot.phase != "done"
@@ -298,7 +299,8 @@ class Supervisor:
         """The programs' last words came after the last look."""
         if self._outcome.code != ExitCode.BROKER_LOST:
             with contextlib.suppress(OSError, TimeoutError, WebGymError):
-                self._note(await asyncio.wait_for(self._link.snapshot(), 2.0))
+                async with asyncio.timeout(2.0):
+                    self._note(await self._link.snapshot())
 
     # ---- its end ----
 

@@ -129,7 +129,8 @@ class BrowserGym:
             assert process.stdin is not None
             process.stdin.close()
             try:
-                await asyncio.wait_for(process.wait(), 15.0)
+                async with asyncio.timeout(15.0):
+                    await process.wait()
             except (TimeoutError, asyncio.CancelledError):
                 process.kill()
                 await process.wait()
@@ -147,7 +148,8 @@ class BrowserGym:
     async def _line(self, timeout: float) -> bytes:
         assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), timeout)
+            async with asyncio.timeout(timeout):
+                line = await self._process.stdout.readline()
         except TimeoutError:
             raise RunError(f"BrowserGym did not answer within {timeout:.0f} s") from None
         if not line:

@@ -75,14 +75,16 @@ async def local_server(latency: float) -> AsyncIterator[str]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), _START_SECONDS)
+        async with asyncio.timeout(_START_SECONDS):
+            line = await process.stdout.readline()
         if not line:
             raise RunError("the bench's web server did not start; its error is above")
         yield line.decode().strip()
     finally:
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), 5.0)
+            async with asyncio.timeout(5.0):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()

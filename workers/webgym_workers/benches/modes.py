@@ -199,7 +199,8 @@ async def _run(file: Path, out: Path, seconds: float) -> None:
         start_new_session=True,
     )
     try:
-        _, said = await asyncio.wait_for(process.communicate(), seconds)
+        async with asyncio.timeout(seconds):
+            _, said = await process.communicate()
     except BaseException:
         # Its supervisor ends everything it started.
         os.kill(process.pid, signal.SIGTERM)

@@ -82,7 +82,8 @@ class TabActivity:
         future = self._session.waiter()
         self._waiters[future] = condition
         try:
-            await asyncio.wait_for(future, max(0.0, timeout))
+            async with asyncio.timeout(max(0.0, timeout)):
+                await future
         except TimeoutError:
             return False
         finally:

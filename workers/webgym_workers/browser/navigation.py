@@ -44,7 +44,8 @@ class LoadWatch:
             return True
         self._waiter = self._session.waiter()
         try:
-            await asyncio.wait_for(self._waiter, max(0.0, timeout))
+            async with asyncio.timeout(max(0.0, timeout)):
+                await self._waiter
         except TimeoutError:
             return False
         return True
