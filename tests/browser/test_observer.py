@@ -151,7 +151,7 @@ async def test_state_of_controls(deal: Deal) -> None:
         <textarea aria-label=area>lines</textarea><input readonly aria-label=fixed value=1>
         <input disabled aria-label=dead><fieldset disabled><button>also dead</button></fieldset>
         <input type=date aria-label=day value=2024-03-09><input type=time aria-label=hour value=13:05>
-        <input aria-label=focus autofocus>""",
+        <input aria-label=focus id=last><script>last.focus()</script>""",
         "Choose green or grey, type words, and set 03/09/2024.",
     )
     view = episode.view
