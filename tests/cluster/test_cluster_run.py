@@ -85,6 +85,16 @@ async def until_training(cluster: Cluster, name: str, more_than: int = 0) -> flo
     return await cluster.until(f"the learner has made {more_than + 1} gradient steps", updates, 300)
 
 
+async def until_over(cluster: Cluster, name: str, seconds: float) -> tuple[str, str, str]:
+    """The verdict on a run, once there is one: its truth, reason and message."""
+
+    async def over() -> bool:
+        return (await cluster.condition(name, "Succeeded"))[0] in ("True", "False")
+
+    await cluster.until("the run is over", over, seconds)
+    return await cluster.condition(name, "Succeeded")
+
+
 async def until_gone(cluster: Cluster, kept: tuple[str, ...] = ()) -> float:
     async def gone() -> bool:
         return [one for one in await cluster.everything() if one not in kept] == []
@@ -105,11 +115,7 @@ async def test_an_agent_learns_and_everything_goes(cluster: Cluster, release: Re
 
     await cluster.until("workers have told of their sandbox", told, 60)
 
-    async def over() -> bool:
-        return (await cluster.condition("demo", "Succeeded"))[0] in ("True", "False")
-
-    await cluster.until("the run is over", over, 900)
-    truth, reason, message = await cluster.condition("demo", "Succeeded")
+    truth, reason, message = await until_over(cluster, "demo", 900)
     assert (truth, reason) == ("True", "Completed"), message
     assert (await status(cluster, "demo"))["success"] >= 0.95
 
@@ -177,11 +183,8 @@ async def test_a_learner_without_memory_is_named_as_such(cluster: Cluster, relea
     little = {"resources": {"limits": {"memory": "96Mi"}}}
     await cluster.apply("demo", {**SMALL, "learner": little, "backoffLimit": 0})
 
-    async def over() -> bool:
-        return (await cluster.condition("demo", "Succeeded"))[0] == "False"
-
-    await cluster.until("the run has failed", over, 180)
-    _, reason, message = await cluster.condition("demo", "Succeeded")
+    truth, reason, message = await until_over(cluster, "demo", 180)
+    assert truth == "False"
     assert reason == "BackoffLimitExceeded"
     assert "out of memory" in message
     assert "learner.resources.limits.memory" in message
@@ -208,11 +211,7 @@ async def test_an_operator_killed_again_and_again_costs_a_run_nothing(
     assert len(killed) >= KILLS - 2
     assert await pods_of(cluster, "demo") == before
 
-    async def over() -> bool:
-        return (await cluster.condition("demo", "Succeeded"))[0] in ("True", "False")
-
-    await cluster.until("the run is over", over, 400)
-    truth, reason, message = await cluster.condition("demo", "Succeeded")
+    truth, reason, message = await until_over(cluster, "demo", 400)
     assert (truth, reason) == ("True", "Completed"), message
     now = await status(cluster, "demo")
     assert now["restarts"] == 0
