@@ -7,10 +7,11 @@ import random
 import time
 
 import redis
+from queueing import summary
 
 from webgym.broker import BrokerConfig, connect
 from webgym.keys import Keys
-from webgym.queue import Completion, EpisodeSummary, EpisodeTask, SyncTaskQueue
+from webgym.queue import Completion, EpisodeTask, SyncTaskQueue
 
 PROCESSES = 8
 KILLS = 30
@@ -32,31 +33,13 @@ def act(url: str, uid: str, worker: str, seed: int) -> None:
                 else:
                     queue.release([task])
         done = [
-            Completion(t.episode, t.attempt, summary(t), {"episodes": 1})
+            Completion(t.episode, t.attempt, summary(t.episode, t.attempt), {"episodes": 1})
             for t in tasks
             if t.episode not in dropped
         ]
         queue.complete_many(done)
         if rng.random() < 0.1:  # As after a connection that broke before the reply came.
             queue.complete_many(done)
-
-
-def summary(task: EpisodeTask) -> EpisodeSummary:
-    return EpisodeSummary(
-        episode=task.episode,
-        attempt=task.attempt,
-        task=task.task,
-        seed=task.seed,
-        purpose=task.purpose,
-        success=True,
-        reward=1.0,
-        steps=1,
-        seconds=0.1,
-        version=1,
-        epsilon=0.0,
-        worker="w",
-        outcome="terminated",
-    )
 
 
 def test_nothing_is_lost_or_doubled(client: redis.Redis, config: BrokerConfig, keys: Keys) -> None:
