@@ -92,6 +92,7 @@ class Learner:
                     parts.inbox.divide(group.rank, group.ranks)
                     parts.group = group
                 trainer = Trainer(parts) if parts.turns is None else TurnTrainer(parts, parts.turns)
+                self._announce(trainer, saved)
                 reason = self._train(trainer)
         except PeerLost:
             # Learners that are asked to end together need not wait for each other.
@@ -108,6 +109,14 @@ class Learner:
             return 0
         self._verdict(trainer, self._untrained(trainer, saved), reason.value)
         return 0
+
+    @staticmethod
+    def _announce(trainer: Trainer, saved: Checkpoint | None) -> None:
+        dqn, names = trainer.parts.dqn, [task.name for task in trainer.parts.spec.tasks]
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        size = sum(array.size for array in trainer.initial.values())
+        whence = "from new weights" if saved is None else f"from {saved.path.name}, update {dqn.updates}"
+        logger.info("training on %s: %d parameters on %s, %s", shown, size, dqn.device, whence)
 
     def _train(self, trainer: Trainer) -> StopReason:
         try:

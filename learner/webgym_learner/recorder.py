@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK_FIGURES", "EpisodeLedger", "MetricsRecorder"]
 
+logger = logging.getLogger(__name__)
+
+_LOG_SECONDS = 30.0
+"""How often the headline figures go to the log, which is all that ``kubectl logs`` shows."""
+_LOG_FIGURES = ("steps", "steps_per_second", "updates", "episodes", "success", "success_train", "loss")
 TASK_FIGURES = ("task_success", "task_share")
 """Figures that are told for each task of several: success while training, and share of the practice."""
 
@@ -86,7 +92,7 @@ class EpisodeLedger:
 
 
 class MetricsRecorder:
-    """``metrics.jsonl``, TensorBoard and the progress hash, from one dictionary of numbers.
+    """``metrics.jsonl``, TensorBoard, the progress hash and now and then the log, from one dictionary of numbers.
 
     Args:
         out: the run directory.
@@ -104,6 +110,7 @@ class MetricsRecorder:
         self._board: SummaryWriter | None = None
         self._client = client
         self._key = progress_key
+        self._next_log = time.monotonic() + _LOG_SECONDS
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Store one line; ``steps`` is the x-axis of TensorBoard.
@@ -112,6 +119,7 @@ class MetricsRecorder:
             BrokerError: Redis is gone; the line is in the file.
         """
         self._writer.write(metrics)
+        self._log(metrics)
         by_task = _figures_by_task(metrics)
         self._numbers.set({**metrics, **by_task})
         self.progress(metrics)
@@ -131,6 +139,20 @@ class MetricsRecorder:
         for name, values in by_task.items():
             for task, value in values.items():
                 self._board.add_scalar(f"{name}/{task}", value, step)
+
+    def _log(self, metrics: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        if now < self._next_log:
+            return
+        self._next_log = now + _LOG_SECONDS
+        known = {name: metrics[name] for name in _LOG_FIGURES if metrics.get(name) is not None}
+        logger.info(
+            "%s",
+            ", ".join(
+                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in known.items()
+            ),
+        )
 
     def progress(self, numbers: Mapping[str, Any]) -> None:
         """Update the live view only.

@@ -316,6 +316,7 @@ class Trainer:
             state["replay"] = replay_state
         step = parts.checkpoints.free_step(parts.counters.steps)
         self._saved_at = parts.checkpoints.save(step, arrays, state)
+        logger.info("checkpoint %s after %d updates", self._saved_at.name, parts.dqn.updates)
         return step
 
     def final_weights(self) -> Weights:

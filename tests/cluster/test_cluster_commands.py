@@ -28,6 +28,13 @@ EXAMPLE = ROOT / "examples" / "kubernetes" / "click-button.yaml"
 Capture = pytest.CaptureFixture[str]
 
 
+async def until_no_fetch_pod(cluster: Cluster) -> None:
+    async def gone() -> bool:
+        return await cluster.names("Pod", "app.kubernetes.io/component=fetch") == []
+
+    await cluster.until("the pod is gone", gone)
+
+
 async def call(cluster: Cluster, command: type[Command], *arguments: str, seconds: float = 120.0) -> int:
     one = command()
     parser = argparse.ArgumentParser()
@@ -114,10 +121,7 @@ async def test_a_pod_that_cannot_read_the_volume_is_removed(cluster: Cluster, tm
             await call(cluster, FetchCommand, *fetch, "--timeout", "5")
         assert not (tmp_path / "out").exists()
 
-        async def gone() -> bool:
-            return await cluster.names("Pod", "app.kubernetes.io/component=fetch") == []
-
-        await cluster.until("the pod is gone", gone)
+        await until_no_fetch_pod(cluster)
 
 
 @pytest.mark.skipif(
@@ -158,5 +162,5 @@ async def test_a_run_is_fetched_while_it_trains_and_after(
         for path in checkpoints:
             load_checkpoint(path)
         assert json.loads((after / "evaluation.json").read_text())["success"] >= 0.9
-        assert await cluster.names("Pod", "app.kubernetes.io/component=fetch") == []
+        await until_no_fetch_pod(cluster)
         await cluster.api.delete(KIND, cluster.namespace, "click-button")

@@ -179,3 +179,18 @@ def test_a_server_that_is_gone_is_one_line_and_the_numbers_are_on_disk(tmp_path:
         recorder.write({"steps": 7})
     recorder.close()
     assert next(read_json_lines(tmp_path / "metrics.jsonl"))["steps"] == 7
+
+
+def test_the_log_tells_now_and_then_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("webgym_learner.recorder.time.monotonic", lambda: now)
+    numbers = Numbers({"run": "u"}, CollectorRegistry())
+    recorder = MetricsRecorder(tmp_path, cast(Any, Hash()), "progress", numbers)
+    with caplog.at_level("INFO", logger="webgym_learner.recorder"):
+        for _ in range(90):
+            now += 1.0
+            recorder.write({"steps": int(now) - 1000, "success": 0.123456, "loss": None})
+    recorder.close()
+    assert [r.getMessage() for r in caplog.records] == [f"steps {n}, success 0.1235" for n in (30, 60, 90)]

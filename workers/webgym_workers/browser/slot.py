@@ -251,6 +251,7 @@ class Browser:
                 self._replace = self._due = None
                 self._wake.clear()
                 self.state = BrowserState.READY
+                log.info("browser %d is ready: %s", self.index, self._process.version)
                 self._ready.set()
                 reason = await self._watch(self._process)
                 self._ready.clear()
