@@ -200,7 +200,7 @@ class DQN:
         self.transfer.finish(moved)
         columns = moved.columns
         with self._autocast():
-            goal = self._targets(moved.next_obs, columns["reward"], columns["discount"])
+            goal = self._goals(moved)
             q = self._online(moved.obs).float()
             taken = q.gather(1, columns["action"].unsqueeze(1)).squeeze(1)
             if self.config.huber:
@@ -297,6 +297,16 @@ class DQN:
         if self.precision == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.precision)
+
+    def _goals(self, moved: MovedBatch) -> torch.Tensor:
+        """What the values of the actions taken should have been, (B,)."""
+        reward, discount = moved.columns["reward"], moved.columns["discount"]
+        if moved.future is None:
+            return self._targets(moved.next_obs, reward, discount)
+        goal = reward.clone()
+        if len(moved.future):
+            goal[moved.future] = self._targets(moved.next_obs, reward[moved.future], discount[moved.future])
+        return goal
 
     def _targets(
         self, next_obs: Mapping[str, torch.Tensor], reward: torch.Tensor, discount: torch.Tensor

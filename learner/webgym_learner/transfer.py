@@ -24,8 +24,11 @@ class MovedBatch:
     obs: dict[str, torch.Tensor]
     """float32 and uint8, without the nodes at the end that no page of the batch has."""
     next_obs: dict[str, torch.Tensor]
+    """The same; of the rows in ``future`` alone, where that is not None."""
     columns: dict[str, torch.Tensor]
     """action, reward, discount, weight: (B,)."""
+    future: torch.Tensor | None = None
+    """Rows whose discount is not 0, int64 (F,), ascending: those whose next observation counts. None: all are there."""
     arrived: torch.cuda.Event | None = None
     """Recorded behind the copies."""
 
@@ -34,7 +37,9 @@ class Transfer:
     """Moves batches to one device.
 
     To a GPU they go from pinned memory on a stream of their own, as float16 and uint8: half the way for half the bytes,
-    beside the kernels of the update before. On a CPU they stay where they are.
+    beside the kernels of the update before. On a CPU they stay where they are, and next observations that nothing
+    depends on are left out: an episode's last transitions are many where episodes are short, and are not worth two
+    forward passes. A GPU takes them all, as one size of batch suits it better than a smaller one.
 
     Args:
         device: that computes.
@@ -52,14 +57,30 @@ class Transfer:
             "discount": batch.discount,
             "weight": batch.weight,
         }
-        obs, next_obs = trim_nodes(batch.obs), trim_nodes(batch.next_obs)
+        obs = trim_nodes(batch.obs)
         if self._stream is None:
-            return MovedBatch(batch, to_tensors(obs), to_tensors(next_obs), to_tensors(columns))
+            return self._left_here(batch, obs, columns)
+        next_obs = trim_nodes(batch.next_obs)
         with torch.cuda.stream(self._stream):
-            moved = MovedBatch(batch, self._copy(obs), self._copy(next_obs), self._copy(columns), _event())
+            moved = MovedBatch(
+                batch, self._copy(obs), self._copy(next_obs), self._copy(columns), arrived=_event()
+            )
             assert moved.arrived is not None
             moved.arrived.record(self._stream)
         return moved
+
+    @staticmethod
+    def _left_here(
+        batch: ReplayBatch, obs: Mapping[str, NDArray[Any]], columns: Mapping[str, NDArray[Any]]
+    ) -> MovedBatch:
+        next_obs, future = batch.next_obs, None
+        rows = np.flatnonzero(batch.discount)
+        if rows.size < batch.discount.size:
+            next_obs = {name: array[rows] for name, array in next_obs.items()}
+            future = torch.from_numpy(rows)
+        return MovedBatch(
+            batch, to_tensors(obs), to_tensors(trim_nodes(next_obs)), to_tensors(columns), future
+        )
 
     def _copy(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
         copies = {}

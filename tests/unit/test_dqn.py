@@ -145,14 +145,15 @@ def test_it_learns_to_type_the_marked_word_and_click_the_marked_node() -> None:
     assert success() > 0.95
 
 
+@pytest.mark.parametrize("ended", [0, 1, 5, 15, 16])
 @pytest.mark.parametrize("double", [True, False])
-def test_errors_are_those_of_the_definition(double: bool) -> None:
+def test_errors_are_those_of_the_definition(double: bool, ended: int) -> None:
     dqn = DQN(PolicyNetwork(SCHEMA, seed=1), DQNConfig(double=double))
     with torch.no_grad():
         for parameter in dqn.target.parameters():
             parameter.add_(0.05)
     batch = random_batch()
-    batch.discount[:5] = 0.0
+    batch.discount[np.random.default_rng(ended).permutation(16)[:ended]] = 0.0
     q, q_next, values = (
         infer(dqn.online, batch.obs),
         infer(dqn.online, batch.next_obs),
@@ -170,6 +171,20 @@ def test_errors_are_those_of_the_definition(double: bool) -> None:
     huber = np.where(np.array(want) < 1, 0.5 * np.square(want), np.array(want) - 0.5)
     assert result.loss == pytest.approx((huber * batch.weight).mean(), rel=1e-4)
     assert result.q_mean == pytest.approx(q[np.arange(16), batch.action].mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("ended", [7, 16])
+def test_what_follows_an_end_may_be_anything(ended: int) -> None:
+    results = []
+    for filler in (0.5, np.nan):
+        batch = random_batch()
+        batch.discount[:ended] = 0.0
+        batch.next_obs["dom"][:ended] = filler
+        dqn = DQN(PolicyNetwork(SCHEMA, seed=1))
+        results.append((dqn.update(batch), parameters_of(dqn.online)))
+    (first, weights), (second, same) = results
+    np.testing.assert_array_equal(first.td_errors, second.td_errors)
+    assert all((weights[name] == same[name]).all() for name in weights)
 
 
 def test_truncation_bootstraps_and_termination_does_not() -> None:
