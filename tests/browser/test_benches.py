@@ -40,3 +40,14 @@ def test_soak(chromium: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert (found["resets"], found["failed"], found["recycles"], found["zombies"]) == (60, 0, 0, 0)
     assert found["left_in_shared_memory"] == found["left_in_temporary_folders"] == 0
     assert isinstance(found["mb_per_1000_resets"], float)
+
+
+@pytest.mark.long
+def test_train(chromium: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ("train", "--task", "click-test", "--seconds", "10", "--episodes", "10")
+    found = measured(capsys, tmp_path, *options)
+    assert found["success"] >= 0.8  # type: ignore[operator]
+    assert 0 < found["seconds"] <= 12  # type: ignore[operator]
+    assert found["steps"] > 0  # type: ignore[operator]
+    # A second time it is only looked up.
+    assert measured(capsys, tmp_path, *options) == found

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import math
-import os
-import shutil
-import signal
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from webgym.bench import BenchResult, Column
+from webgym.benches.trial import Trial
 from webgym.errors import RunError, UsageError
 
 __all__ = ["AsyncBench", "Case", "manifest", "rate", "reached"]
@@ -24,8 +20,6 @@ __all__ = ["AsyncBench", "Case", "manifest", "rate", "reached"]
 MODES = ("Asynchronous", "Lockstep", "Synchronous")
 _MEDIAN_MS, _SIGMA = 300.0, 1.0
 _REPLAY_RATIO = 0.5
-_START_SECONDS = 600.0
-"""Browsers that start, evaluation and report: what a run may take besides its training."""
 _COLUMNS = (
     Column("mode", "mode"),
     Column("browsers", "browsers", 0),
@@ -167,11 +161,7 @@ class AsyncBench:
             for mode in MODES
         ]
         folder = args.out / "async-runs"
-        folder.mkdir(parents=True, exist_ok=True)
-        missing = [case for case in (*rates, *races) if not _finished(folder / case.name)]
-        for case in missing:
-            # What an interrupted run left would be in the way.
-            shutil.rmtree(folder / case.name, ignore_errors=True)
+        missing = [case for case in (*rates, *races) if not _trial(case, folder).finished]
         asyncio.run(_play(missing, folder))
         return _result(rates, races, folder)
 
@@ -184,55 +174,19 @@ async def _play(cases: Sequence[Case], folder: Path) -> None:
     cores = int(machine().cores)
     async with local_server(0.0) as server:
         for case in cases:
-            out = folder / case.name
-            file = folder / f"{case.name}.json"
-            file.write_text(json.dumps(manifest(case, server, cores), indent=1), encoding="utf-8")
-            await _run(file, out, case.seconds + _START_SECONDS)
+            await _trial(case, folder).play(manifest(case, server, cores))
 
 
-async def _run(file: Path, out: Path, seconds: float) -> None:
-    command = (*(sys.executable, "-P", "-m", "webgym", "run", str(file)), "--out", str(out), "--json")
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(seconds):
-            _, said = await process.communicate()
-    except BaseException:
-        # Its supervisor ends everything it started.
-        os.kill(process.pid, signal.SIGTERM)
-        await process.wait()
-        raise
-    if process.returncode:
-        raise RunError(
-            f"{file.name} failed: {said.decode(errors='replace').strip().splitlines()[-1:]}; see {out}"
-        )
-
-
-def _finished(out: Path) -> bool:
-    return (out / "summary.json").exists() and _summary(out)["exit_code"] == 0
-
-
-def _summary(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    return found
-
-
-def _lines(out: Path) -> list[dict[str, Any]]:
-    from webgym.rundir import read_json_lines
-
-    return [line for line in read_json_lines(out / "metrics.jsonl") if line.get("seconds") is not None]
+def _trial(case: Case, folder: Path) -> Trial:
+    return Trial(folder / case.name, case.seconds)
 
 
 def _result(rates: Sequence[Case], races: Sequence[Case], folder: Path) -> BenchResult:
     rows = []
     for case in rates:
-        lines = _lines(folder / case.name)
+        lines = _trial(case, folder).lines()
         speed, steps = rate(lines)
-        times = [reached(_summary(folder / race.name)) for race in races if race.mode == case.mode]
+        times = [reached(_trial(race, folder).summary()) for race in races if race.mode == case.mode]
         done = [seconds for seconds in times if seconds is not None]
         rows.append(
             {
@@ -285,7 +239,7 @@ def _pictures(races: Sequence[Case], folder: Path) -> dict[str, bytes]:
         lines = {}
         for case in races:
             if case.mode == mode:
-                known = [line for line in _lines(folder / case.name) if line["success"] is not None]
+                known = [line for line in _trial(case, folder).lines() if line["success"] is not None]
                 lines[f"seed {case.seed}"] = (
                     [float(line["seconds"]) for line in known],
                     [float(line["success"]) for line in known],
