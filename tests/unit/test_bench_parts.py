@@ -20,6 +20,7 @@ from webgym_workers.benches.local_server import local_server, page
 from webgym_workers.benches.scale import browser_counts
 from webgym_workers.benches.slope import fit_slope, stitch
 from webgym_workers.benches.soak import Sample, growth
+from webgym_workers.benches.steps import overall_rate
 from webgym_workers.tasks.registry import create_task
 
 
@@ -171,3 +172,10 @@ async def test_the_server_waits_and_serves_each_page() -> None:
             body = await reader.readexactly(length)
             assert body == (page(17) if path == "17" else b"no such page")
         writer.close()
+
+
+def test_the_rate_over_all_pages_gives_each_as_many_clicks() -> None:
+    # Ten clicks a second on one page and 40 on the other: 80 clicks, half on each, take 4 + 1 s.
+    assert overall_rate([10.0, 40.0]) == pytest.approx(80 / 5)
+    assert overall_rate([7.0]) == 7.0
+    assert overall_rate([7.0, 0.0]) == 0.0

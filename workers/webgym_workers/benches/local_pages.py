@@ -11,7 +11,8 @@ from webgym_workers.tasks.task import Json, Outcome, Task
 
 __all__ = ["BUTTONS", "LOCAL_PAGES", "LocalPageTask", "page_url"]
 
-LOCAL_PAGES = ("shop", "table", "form")
+LOCAL_PAGES = ("shop", "table", "form", "cart", "menu")
+"""A click changes most of the first two, a third of the form, and a few words or one popup of the last two."""
 BUTTONS = 8
 """Buttons of each page; number ``n`` has the id ``act-n``, and all come before any other control."""
 
