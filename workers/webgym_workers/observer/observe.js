@@ -22,6 +22,9 @@
   let targetPoints = new Map();
   let scrollers = [];
   let searches = 0;
+  // Size of the window, CSS pixels. Asking for it makes the browser see to its layout, so it is asked once a reading.
+  let viewWidth = 0, viewHeight = 0;
+  const measureView = () => { viewWidth = innerWidth; viewHeight = innerHeight; };
 
   const add = EventTarget.prototype.addEventListener;
   EventTarget.prototype.addEventListener = function (type, handler, options) {
@@ -227,13 +230,12 @@
     return /(^|[\s-])(active|selected|checked)(\s|$)/.test(el.getAttribute('class') || '');
   };
 
-  const scrollable = (el) => {
-    const extra = el.scrollHeight - el.clientHeight;
-    if (extra < 4 || el.clientHeight < 12) return false;
-    if (el === el.ownerDocument.scrollingElement) return getComputedStyle(el).overflowY !== 'hidden';
-    if (el.tagName === 'TEXTAREA') return true;
-    const o = getComputedStyle(el).overflowY;
-    return o === 'auto' || o === 'scroll';
+  // The style first: it is at hand, and rules out nearly all, where sizes are looked up in the layout.
+  const scrollable = (el, style = getComputedStyle(el)) => {
+    const overflow = style.overflowY;
+    const may = el === el.ownerDocument.scrollingElement ? overflow !== 'hidden'
+      : el.tagName === 'TEXTAREA' || overflow === 'auto' || overflow === 'scroll';
+    return may && el.clientHeight >= 12 && el.scrollHeight - el.clientHeight >= 4;
   };
 
   const contains = (el, other) => {
@@ -261,10 +263,10 @@
   };
   const encloses = (outer, r) =>
     outer.left <= r.left && outer.top <= r.top && outer.right >= r.right && outer.bottom >= r.bottom;
-  const inView = (r) => r.right > 0 && r.bottom > 0 && r.left < innerWidth && r.top < innerHeight;
+  const inView = (r) => r.right > 0 && r.bottom > 0 && r.left < viewWidth && r.top < viewHeight;
   const middle = (r) => [
-    (Math.max(r.left, 0) + Math.min(r.right, innerWidth)) / 2,
-    (Math.max(r.top, 0) + Math.min(r.bottom, innerHeight)) / 2,
+    (Math.max(r.left, 0) + Math.min(r.right, viewWidth)) / 2,
+    (Math.max(r.top, 0) + Math.min(r.bottom, viewHeight)) / 2,
   ];
   // Tried in turn: another element may cover the middle of one that can be clicked well enough beside it.
   const SPOTS = [
@@ -289,7 +291,7 @@
       // A pixel inside the border at the least: often all that another element leaves to see is a strip at the edge.
       const px = Math.min(Math.max(r.left + r.width * fx, r.left + 1), r.right - 1);
       const py = Math.min(Math.max(r.top + r.height * fy, r.top + 1), r.bottom - 1);
-      if (px >= 0 && py >= 0 && px < innerWidth && py < innerHeight && owns(el, px, py)) return { x: px, y: py };
+      if (px >= 0 && py >= 0 && px < viewWidth && py < viewHeight && owns(el, px, py)) return { x: px, y: py };
     }
     return null;
   };
@@ -328,17 +330,18 @@
   // Under a bar that stays where it is while the page scrolls: scrolling brings it out.
   const underBar = (r) => {
     const root = document.scrollingElement;
-    if (!root || root.scrollHeight <= innerHeight + 1) return false;
+    if (!root || root.scrollHeight <= viewHeight + 1) return false;
     for (let p = deepestAt(...middle(r)); p; p = parentOf(p)) {
       if (p.nodeType !== 1) continue;
       const { position } = getComputedStyle(p);
-      if (position === 'fixed' || position === 'sticky') return p.getBoundingClientRect().height < innerHeight / 2;
+      if (position === 'fixed' || position === 'sticky') return p.getBoundingClientRect().height < viewHeight / 2;
     }
     return false;
   };
 
   const observe = (exclude, inFrame) => {
     const nodes = [], texts = [], frames = [];
+    measureView();
     bent = new WeakMap();
     labels = new WeakMap();
     clips = new WeakMap();
@@ -367,7 +370,7 @@
       const least = isToggle(el) && labelsOf(el).length ? 2 : 0;
       const shown = style.visibility === 'visible' && rect.width > least && rect.height > least;
       const structural = isStructural(el);
-      if (!structural && scrollable(el)) scrollers.push(el);
+      if (!structural && scrollable(el, style)) scrollers.push(el);
       const bits = reacts(el);
       const native = isNative(el);
       const mine = native || (bits & (CLICK | DOUBLE | HOVER)) !== 0 ||
@@ -484,8 +487,8 @@
     const up = area((s) => s.scrollTop > 1);
     const down = area((s) => s.scrollTop + s.clientHeight < s.scrollHeight - 1);
     return {
-      url: location.href, title: document.title, width: innerWidth, height: innerHeight,
-      up, down, scroll: root && root.scrollHeight > innerHeight ? root.scrollTop / (root.scrollHeight - innerHeight) : 0,
+      url: location.href, title: document.title, width: viewWidth, height: viewHeight,
+      up, down, scroll: root && root.scrollHeight > viewHeight ? root.scrollTop / (root.scrollHeight - viewHeight) : 0,
       focused: active && !isStructural(active) ? (isEditable(active) ? 2 : 1) : 0, truncated, nodes: out,
       frames, focusedFrame: active && isFrame(active) ? idOf(active) : 0,
     };
@@ -493,6 +496,7 @@
 
   // Where to click for a node: brought into view if it has to be, and tested, since the page may have moved since.
   const locate = (id) => {
+    measureView();
     searches = 0;
     bent = new WeakMap();
     labels = new WeakMap();
