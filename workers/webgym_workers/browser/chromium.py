@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from webgym_workers.browser.faults import BrowserFault, BrowserGone
 from webgym_workers.browser.find import find_chromium
 from webgym_workers.browser.options import BrowserOptions, SandboxMode
 from webgym_workers.browser.pipe import open_pipe
+from webgym_workers.browser.pipe_end import pipe_end
 from webgym_workers.browser.profile import Profile
 from webgym_workers.browser.sandbox import sandbox_obstacle
 from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, finish, kill, start
@@ -136,7 +138,9 @@ class ChromiumProcess:
         browser.sandboxed, browser.sandbox_obstacle = obstacle is None, obstacle
         try:
             assert process.stderr is not None
-            await asyncio.get_running_loop().connect_read_pipe(lambda: browser.stderr, process.stderr)
+            loop, said = asyncio.get_running_loop(), os.dup(process.stderr.fileno())
+            process.stderr.close()
+            await loop.connect_read_pipe(lambda: browser.stderr, pipe_end(said, "rb", loop))
             answer = await client.browser.call("Browser.getVersion", timeout=timeout)
             browser.version = str(answer.get("product", ""))
             await client.browser.call("Target.setDiscoverTargets", {"discover": True}, timeout=timeout)

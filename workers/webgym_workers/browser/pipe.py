@@ -7,6 +7,7 @@ import os
 from io import FileIO
 
 from webgym_workers.browser.cdp import CDPClient
+from webgym_workers.browser.pipe_end import pipe_end
 from webgym_workers.browser.transport import MAX_MESSAGE_BYTES, Receiver
 
 __all__ = ["PipeTransport", "open_pipe"]
@@ -124,7 +125,7 @@ async def open_pipe(read_fd: int, write_fd: int) -> CDPClient:
     pipe = PipeTransport(client)
     client.use(pipe)
     incoming = FileIO(read_fd, "rb")
-    outgoing = FileIO(write_fd, "wb")
+    outgoing = pipe_end(write_fd, "wb", loop)
     try:
         writer, _ = await loop.connect_write_pipe(lambda: _WritePipe(pipe), outgoing)
         pipe.speak(writer)
