@@ -15,7 +15,7 @@ import pytest
 
 from webgym.errors import BrowserError
 from webgym_workers.browser import slot as slot_module
-from webgym_workers.browser.chromium import BrowserOptions
+from webgym_workers.browser.chromium import BrowserOptions, ChromiumProcess
 from webgym_workers.browser.faults import BrowserFault, BrowserGone, CDPTimeout
 from webgym_workers.browser.pool import BrowserPool
 from webgym_workers.browser.slot import BrowserState, age_limit_of
@@ -187,3 +187,21 @@ async def test_cancelling_the_pools_user_ends_its_browsers(chromium: Path) -> No
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not profiles[0].exists()
+
+
+async def test_a_browser_that_cannot_be_ended_is_told_and_the_others_end(
+    chromium: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrowserPool(OPTIONS, 2) as pool:
+        await pool.ready()
+        pids = [pool[i].process.pid for i in range(2)]
+        first, stop = pool[0].process, ChromiumProcess.stop
+
+        async def fails(process: ChromiumProcess, *, graceful: bool = True) -> None:
+            await stop(process, graceful=graceful)
+            if process is first:
+                raise OSError("no such descriptor")
+
+        monkeypatch.setattr(ChromiumProcess, "stop", fails)
+    assert [r.getMessage() for r in caplog.records] == ["browser 0 could not be ended"]
+    assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -118,6 +118,12 @@ class BrowserPool:
             await closing
             raise
         finally:
+            for index, ended in enumerate(
+                closing.result() if closing.done() and not closing.cancelled() else ()
+            ):
+                if isinstance(ended, Exception):
+                    # The others ended all the same; this one's process is killed when we end.
+                    log.error("browser %d could not be ended", index, exc_info=ended)
             # Last: a browser without its proxy reaches nothing, and calls that a fault of the network.
             if self.egress is not None:
                 await self.egress.close()
