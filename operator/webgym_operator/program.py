@@ -128,12 +128,16 @@ async def _watch_runs(controller: Controller, settings: Settings, drain: Drain) 
 
 def _ask_by_signal(drain: Drain) -> None:
     """Take the signals back that kopf has taken over: its handlers set a future, which fails the second time."""
-    loop = asyncio.get_running_loop()
+    loop, interrupts = asyncio.get_running_loop(), 0
 
     def asked(number: signal.Signals) -> None:
+        nonlocal interrupts
+        interrupts += number is signal.SIGINT
+        if interrupts > 1:
+            # At once, and not by a KeyboardInterrupt, whose trace whichever task it met would show. Nothing is lost:
+            # what the operator has to remember lies in the runs' status.
+            os._exit(ExitCode.INTERRUPTED)
         drain.request(number.name)
-        if number is signal.SIGINT:
-            loop.remove_signal_handler(number)  # a second one is Python's own KeyboardInterrupt
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked, number)
