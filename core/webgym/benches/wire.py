@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from webgym.bench import BenchResult, Column
+from webgym.bench import BenchResult, Column, check_counts
 from webgym.errors import UsageError
 from webgym.protocol import TransitionBatch
 from webgym.schema import FRAME_SHAPE, Schema
@@ -55,8 +55,7 @@ class WireBench:
         Raises:
             UsageError: orjson is not installed.
         """
-        if args.runs < 1:
-            raise UsageError("--runs must be at least 1")
+        check_counts(args, "runs")
         rows = _measure("without frames", *recorded_episode(frames=False), args.runs)
         with_frames = _measure("with frames", *recorded_episode(frames=True), max(3, args.runs // 10))
         ours, framed = rows[0], with_frames[0]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from webgym.bench import BenchResult, Column
-from webgym.errors import UsageError
+from webgym.bench import BenchResult, Column, check_counts
 
 if TYPE_CHECKING:
     from webgym.schema import Schema
@@ -68,9 +67,7 @@ class ReplayBench:
         from webgym_learner.heap import keep_freed_memory
         from webgym_policy.network import PolicyNetwork
 
-        for name in ("transitions", "batch", "runs", "updates"):
-            if getattr(args, name) < 1:
-                raise UsageError(f"--{name} must be at least 1")
+        check_counts(args, "transitions", "batch", "runs", "updates")
         # As the learner does.
         torch.set_num_threads(1)
         keep_freed_memory()

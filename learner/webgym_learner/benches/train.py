@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webgym.bench import BenchResult, Column
+from webgym.bench import BenchResult, Column, check_counts
 from webgym.benches.trial import Trial
-from webgym.errors import RunError, UsageError
+from webgym.errors import RunError
 from webgym_learner.window import wilson_interval
 
 __all__ = ["TABLE", "TrainBench", "TrainCase", "manifest", "row_of"]
@@ -147,9 +147,7 @@ class TrainBench:
             WebGymError: there is no such task.
             RunError: no run came to its end.
         """
-        for name in ("seconds", "seeds", "episodes"):
-            if getattr(args, name) < 1:
-                raise UsageError(f"--{name} must be at least 1")
+        check_counts(args, "seconds", "seeds", "episodes")
         tasks = list(dict.fromkeys(name.removeprefix("miniwob.") for name in args.tasks or TABLE))
         _check(tasks)
         folder = args.out / "train-runs"

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from webgym.bench import BenchResult, Column
-from webgym.errors import UsageError
+from webgym.bench import BenchResult, Column, check_counts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,8 +81,7 @@ class FramesBench:
         Raises:
             BrowserError: There is no Chromium, or no Xvfb.
         """
-        if args.runs < 1:
-            raise UsageError("--runs must be at least 1")
+        check_counts(args, "runs")
         return asyncio.run(_measure(args.runs))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webgym.bench import BenchResult, Column
+from webgym.bench import BenchResult, Column, check_counts
 from webgym.benches.trial import Trial
 from webgym.errors import RunError, UsageError
 
@@ -148,9 +148,7 @@ class AsyncBench:
             UsageError: impossible arguments.
             RunError: a run failed.
         """
-        for name in ("browsers", "seconds", "longest"):
-            if getattr(args, name) < 1:
-                raise UsageError(f"--{name} must be at least 1")
+        check_counts(args, "browsers", "seconds", "longest")
         if args.seeds < 0 or not 0 < args.success <= 1:
             raise UsageError("--seeds must be at least 0, --success above 0 and at most 1")
         browsers = {mode: 1 if mode == "Synchronous" else args.browsers for mode in MODES}
