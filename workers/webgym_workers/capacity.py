@@ -14,14 +14,24 @@ from webgym.spec import Workers
 from webgym.spec.cpus import CpuSet
 
 __all__ = [
+    "CGROUPS",
+    "OWN_CGROUP",
+    "CpuLimit",
     "Machine",
     "browser_affinity",
     "browser_count",
     "core_groups",
+    "cpu_limit",
     "machine",
     "split_browsers",
     "worker_browsers",
 ]
+
+
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where control groups (version 2) are mounted."""
+OWN_CGROUP = Path("/proc/self/cgroup")
+"""Tells which of them is ours."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,15 @@ class Machine:
     """Numbers of the cores; empty where the system does not tell."""
 
 
-def machine(cgroup: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Machine:
+@dataclass(frozen=True)
+class CpuLimit:
+    """How much CPU time a control group may use."""
+
+    group: Path
+    cores: float
+
+
+def machine(cgroup: Path = CGROUPS, own: Path = OWN_CGROUP) -> Machine:
     """Cores and memory of this machine, or what the container, slice or service that this process is in has of it.
 
     Args:
@@ -44,15 +62,25 @@ def machine(cgroup: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/
     """
     cpus = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
     cores, memory = float(len(cpus) or os.cpu_count() or 1), psutil.virtual_memory().total
+    least = cpu_limit(cgroup, own)
+    if least is not None:
+        cores = min(cores, least.cores)
     # A limit of any group that ours lies in is ours, too.
     for group in _groups(cgroup, own):
-        quota, period = _words(group / "cpu.max", ("max", "100000"))
-        if quota.isdigit() and period.isdigit() and int(period) > 0:
-            cores = min(cores, int(quota) / int(period))
         (limit,) = _words(group / "memory.max", ("max",))
         if limit.isdigit():
             memory = min(memory, int(limit))
     return Machine(cores, memory, cpus)
+
+
+def cpu_limit(cgroup: Path = CGROUPS, own: Path = OWN_CGROUP) -> CpuLimit | None:
+    """The least limit of CPU time of our control group and of those that it lies in; None where there is none."""
+    found = []
+    for group in _groups(cgroup, own):
+        quota, period = _words(group / "cpu.max", ("max", "100000"))
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
+            found.append(CpuLimit(group, int(quota) / int(period)))
+    return min(found, key=lambda limit: limit.cores, default=None)
 
 
 def _groups(cgroup: Path, own: Path) -> list[Path]:

@@ -26,6 +26,7 @@ from webgym_workers.browser.find import find_chromium
 from webgym_workers.browser.options import BrowserOptions, SandboxMode
 from webgym_workers.browser.pipe import open_pipe
 from webgym_workers.browser.pipe_end import pipe_end
+from webgym_workers.browser.process_tree import process_tree
 from webgym_workers.browser.profile import Profile
 from webgym_workers.browser.sandbox import sandbox_obstacle
 from webgym_workers.browser.starter import STOP_SECONDS, StderrTail, finish, kill, start
@@ -187,13 +188,10 @@ class ChromiumProcess:
         return False
 
     def _processes(self) -> list[psutil.Process]:
-        # Finding children reads the table of all processes of the machine; a browser's seldom change.
+        # A browser's processes seldom change.
         now = time.monotonic()
         if now >= self._tree_until:
-            self._tree, self._tree_until = [], now + TREE_SECONDS
-            with contextlib.suppress(psutil.Error):
-                root = psutil.Process(self.pid)
-                self._tree = [root, *root.children(recursive=True)]
+            self._tree, self._tree_until = process_tree(self.pid), now + TREE_SECONDS
             if self.display is not None:
                 with contextlib.suppress(psutil.Error):
                     self._tree.append(psutil.Process(self.display.pid))

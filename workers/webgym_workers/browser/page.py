@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Self
 
 from webgym_workers.browser.activity import TabActivity
+from webgym_workers.browser.admission import Admission
 from webgym_workers.browser.arrivals import Arrivals
 from webgym_workers.browser.cdp import CDPClient, CDPSession
 from webgym_workers.browser.faults import BrowserFault, CDPTimeout, TargetClosed
@@ -35,7 +37,10 @@ class Page:
 
     Attributes:
         context: Id of its browser context.
+        admission: Gives it its turns to load; None is at any time.
     """
+
+    admission: Admission | None = None
 
     def __init__(
         self,
@@ -241,9 +246,11 @@ class Page:
     async def navigate(self, url: str, timeout: float | None = None) -> None:
         """Go to ``url`` and wait for its load event. Never tried twice.
 
+        Among many pages of a pool it may have to wait for its turn first (:mod:`~webgym_workers.browser.admission`).
+
         Args:
             url: Where to.
-            timeout: Seconds that it may take; None is the page's own deadline of navigations.
+            timeout: Seconds that it may take from its turn on; None is the page's own deadline of navigations.
 
         Raises:
             NavigationError: The page did not load (``reason`` is Chromium's, such as
@@ -251,7 +258,8 @@ class Page:
             TargetCrashed: It crashed the tab.
             BrowserGone: The browser ended.
         """
-        await self.tab.navigate(url, self._navigation_timeout if timeout is None else timeout)
+        async with contextlib.nullcontext() if self.admission is None else self.admission.turn():
+            await self.tab.navigate(url, self._navigation_timeout if timeout is None else timeout)
 
     async def back(self) -> bool:
         """Go back in the tab's history, which the next settled reading waits for.

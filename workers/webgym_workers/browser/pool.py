@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from webgym.errors import BrowserError
 from webgym.schema import FRAME_SHAPE
-from webgym_workers.browser.faults import (
-    BrowserFault,
-)
+from webgym_workers.browser.admission import Admission
+from webgym_workers.browser.faults import BrowserFault
 from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.page import Page
 from webgym_workers.browser.proxy import EgressProxy
@@ -91,6 +90,8 @@ class BrowserPool:
                 self.options, proxy=self.egress.address, proxy_bypass=self.egress.policy.bypass()
             )
         launching = asyncio.Semaphore(self._parallel)
+        # Pages of a browser elsewhere load elsewhere.
+        admission = Admission() if self.options.endpoint is None else None
         self._browsers = [
             Browser(
                 index,
@@ -98,6 +99,7 @@ class BrowserPool:
                 launching,
                 self._memory_limit,
                 age_limit_of(index, self._age_limit),
+                admission,
             )
             for index in range(self.count)
         ]

@@ -9,9 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from webgym.errors import BrowserError, ExitCode
+from webgym_workers.browser.admission import Admission
 from webgym_workers.browser.faults import (
     BrowserFault,
     BrowserGone,
@@ -22,9 +24,11 @@ from webgym_workers.browser.faults import (
     NavigationError,
     TargetClosed,
 )
+from webgym_workers.browser.liveness import answers
 from webgym_workers.browser.options import BrowserOptions
 from webgym_workers.browser.page import Page
 from webgym_workers.browser.running import RunningBrowser, get_browser
+from webgym_workers.idle_cores import IdleCores
 
 __all__ = ["Browser", "BrowserState", "age_limit_of"]
 
@@ -38,7 +42,8 @@ AnyPage = TypeVar("AnyPage", bound=Page)
 HEALTH_SECONDS = 1.0
 """How often a browser is asked whether it still answers."""
 HANG_SECONDS = 5.0
-"""A browser that does not answer for this long is killed and replaced; one of which a process is stopped, at once."""
+"""A browser that does not answer for this long is killed and replaced, on a machine that has nothing left one that does
+not for longer (:mod:`~webgym_workers.browser.liveness`); one of which a process is stopped, at once."""
 MEMORY_EXCESS = 2.0
 """A browser over its memory limit is replaced when its borrower is done with it, one over this multiple at once."""
 AGE_SPREAD = 0.25
@@ -76,6 +81,7 @@ class Browser:
         launching: asyncio.Semaphore,
         memory_limit: int | None = None,
         age_limit: float | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self.index = index
         self.options = options
@@ -84,6 +90,7 @@ class Browser:
         self._launching = launching
         self._memory_limit = memory_limit
         self._age_limit = age_limit
+        self._admission = admission
         self._process: RunningBrowser | None = None
         self._error: BrowserError | None = None
         self._ready = asyncio.Event()
@@ -92,6 +99,7 @@ class Browser:
         self._due: str | None = None
         self._wake = asyncio.Event()
         self._pages: list[Page] = []
+        self._idle = IdleCores()
         self._task = asyncio.create_task(self._supervise(), name=f"browser-{index}")
 
     @property
@@ -151,17 +159,20 @@ class Browser:
     ) -> AnyPage:
         """As :meth:`new_page`, of a class of one's own."""
         options = self.options
-        page = await kind.open(
-            self.process.client,
-            width=width or options.width,
-            height=height or options.height,
-            device_scale_factor=options.device_scale_factor,
-            timeout=options.action_timeout,
-            navigation_timeout=options.navigation_timeout,
-            locale=options.locale,
-            timezone=options.timezone,
-            windowed=self.process.display is not None,
-        )
+        # A tab is a page to load, and a process to start.
+        async with contextlib.nullcontext() if self._admission is None else self._admission.turn():
+            page = await kind.open(
+                self.process.client,
+                width=width or options.width,
+                height=height or options.height,
+                device_scale_factor=options.device_scale_factor,
+                timeout=options.action_timeout,
+                navigation_timeout=options.navigation_timeout,
+                locale=options.locale,
+                timezone=options.timezone,
+                windowed=self.process.display is not None,
+            )
+        page.admission = self._admission
         self._pages.append(page)
         if options.endpoint and options.locale:
             # A browser of our own is told when it is started.
@@ -290,8 +301,8 @@ class Browser:
                 process.kill()
                 return "hung"
             try:
-                await process.client.browser.call("Browser.getVersion", timeout=HANG_SECONDS)
-                if process.display is not None:
+                alive = await answers(partial(_version, process), HANG_SECONDS, self._idle.look)
+                if alive and process.display is not None:
                     await process.display.sync()
             except (BrowserGone, ConnectionLost):
                 continue
@@ -300,6 +311,8 @@ class Browser:
                 process.kill()
                 return "display"
             except BrowserFault:
+                alive = False
+            if not alive:
                 log.warning("browser %d hangs", self.index)
                 process.kill()
                 return "hung"
@@ -317,6 +330,10 @@ class Browser:
         if self._age_limit is not None and age > self._age_limit:
             return _Over("age", at_once=False)
         return None
+
+
+async def _version(process: RunningBrowser, timeout: float) -> object:
+    return await process.client.browser.call("Browser.getVersion", timeout=timeout)
 
 
 class _Over(NamedTuple):
