@@ -190,7 +190,8 @@ async def test_a_veil_over_the_mark_does_not_hide_it_and_a_cover_costs_a_bounded
     start = asyncio.get_running_loop().time()
     for turn in range(1, 5):
         frame = await shown.take(f"(box.style.background = 'rgb(200 {turn} 0)')")
-        assert abs(int(frame[112, 112][1]) - turn) <= 1
+        # Nothing tells when a page that covers its mark is drawn: on a busy machine it may be the picture before.
+        assert tuple(frame[112, 112]) in {(200, turn, 0), (200, turn - 1, 0)}
         assert tuple(frame[5, 5]) == (0x12, 0x34, 0x56)
     assert shown.frames.counters.misses > 0
     assert asyncio.get_running_loop().time() - start < 3
