@@ -57,7 +57,8 @@ def practice_shares(
     by_weight = by_weight / by_weight.sum()
     known = [abs(p) for p in progress if p is not None]
     fastest = max(known, default=0.0) or 1.0
-    pace = np.array([fastest if p is None else abs(p) for p in progress], dtype=np.float64) * by_weight
+    # In parts of the fastest: a slope so small that few of its digits are kept would lose them in the product.
+    pace = np.array([1.0 if p is None else abs(p) / fastest for p in progress], dtype=np.float64) * by_weight
     if pace.sum() > 0.0:
         by_weight = floor * by_weight + (1.0 - floor) * pace / pace.sum()
     return np.asarray(by_weight, dtype=np.float64)

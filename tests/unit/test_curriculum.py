@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from webgym.errors import CheckpointError
@@ -41,6 +41,7 @@ def test_the_slope_is_that_of_the_least_squares_line() -> None:
     assert success_slope([True, False]) == -success_slope([False, True]) == -1.0
 
 
+@example(tasks=[(1.0, 2.2250738585e-313), (92368.0, 0.0)], floor=0.25)
 @given(
     st.lists(st.tuples(st.floats(1e-3, 1e6), st.none() | st.floats(-1.5, 1.5)), min_size=1, max_size=6),
     st.floats(0, 1),
