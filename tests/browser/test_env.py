@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,3 +231,36 @@ def test_random_actions_are_possible_ones_and_seeded() -> None:
                     break
             drawn.append(actions)
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("task", ["click-collapsible", "click-menu", "use-autocomplete"])
+def test_a_page_that_skips_its_waits_plays_the_same_episodes(
+    monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    """Episodes of the same seeds and actions; those that are skipped through are shorter in our time only."""
+    seen: list[list[Any]] = []
+    seconds = []
+    for skips in (False, True):
+        env = WebEnv(f"miniwob.{task}", params={"skips_waits": skips})
+        steps: list[Any] = []
+        try:
+            observation, _ = env.reset(seed=3)
+            start = time.perf_counter()
+            for n in range(25):
+                steps.append({name: np.array(value) for name, value in observation.items()})
+                action = env.random_action()
+                observation, reward, done, truncated, _ = env.step(action)
+                steps.append((action.tolist(), float(reward), done))
+                if done or truncated:
+                    observation, _ = env.reset(seed=4 + n)
+            seconds.append(time.perf_counter() - start)
+        finally:
+            env.close()
+        seen.append(steps)
+    for real, skipped in zip(*seen, strict=True):
+        if isinstance(real, dict):
+            for name, value in real.items():
+                np.testing.assert_allclose(skipped[name], value, atol=0.02, err_msg=name)
+        else:
+            assert skipped == real
+    assert seconds[1] < seconds[0]

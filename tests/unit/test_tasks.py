@@ -82,8 +82,11 @@ def test_a_name_that_nobody_knows_gets_a_hint(name: str, hint: str) -> None:
     assert hint in refusal(name)
 
 
-def test_miniwob_takes_no_params() -> None:
-    assert "takes no params" in refusal("miniwob.click-test", {"size": 3})
+def test_miniwob_takes_no_params_but_one() -> None:
+    assert "takes no params but skips_waits" in refusal("miniwob.click-test", {"size": 3})
+    assert "has {'skips_waits': 'no'}" in refusal("miniwob.click-test", {"skips_waits": "no"})
+    assert create_task("miniwob.click-test").skips_waits
+    assert not create_task("miniwob.click-test", {"skips_waits": False}).skips_waits
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from webgym.printable import one_line
 from webgym.schema import GLOBAL_KINDS, Action, ActionKind, Schema
 from webgym_workers.actions import is_valid, perform
 from webgym_workers.browser.faults import JavaScriptError
+from webgym_workers.browser.settle import SKIP_WAITS
 from webgym_workers.observer.features import View, build_view
 from webgym_workers.observer.framed import read_page
 from webgym_workers.observer.instruction import Instruction
@@ -48,7 +49,8 @@ class Step:
 
 def init_scripts(task: Task) -> list[str]:
     """The scripts to install at document start in each page of the task."""
-    return [s for s in (observer_script(), task.init_script()) if s]
+    skip = SKIP_WAITS if task.skips_waits else ""
+    return [s for s in (skip, observer_script(), task.init_script()) if s]
 
 
 class Episode:

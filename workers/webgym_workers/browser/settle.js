@@ -8,6 +8,10 @@
 // IDLE_TURNS callbacks changed nothing; and what was still changing the page when a budget ran out, which becomes
 // background for the rest of the document's life.
 //
+// A page that says so (skipWaits, for simulators that depend on nothing outside) is not waited for: its clock jumps to
+// the next timer, timers fire in the order of their times, frames are called one period apart, and animations that would
+// end within the budget end at once. What runs, and in which order, is as it would be; only nobody sits it out.
+//
 // Everything used later is captured here, before the page's own scripts run and can replace it.
 (() => {
   if (globalThis.__webgym_settle || !globalThis.document) return;
@@ -18,7 +22,11 @@
   const { apply } = Reflect;
   const nativeSetTimeout = setTimeout, nativeSetInterval = setInterval, nativeClearTimeout = clearTimeout,
     nativeClearInterval = clearInterval, nativeRaf = requestAnimationFrame, nativeCancelRaf = cancelAnimationFrame;
-  const now = performance.now.bind(performance);
+  const realNow = performance.now.bind(performance), NativeDate = Date, nativeDateNow = Date.now;
+  let skipping = false, skipped = 0;   // milliseconds that the page's clock is ahead
+  const now = () => realNow() + skipped;
+  const FRAME_MS = 1000 / 60;
+  const reportFault = typeof reportError === 'function' ? reportError : () => {};
   const NativePromise = Promise, NativeChannel = MessageChannel;
   const { takeRecords } = MutationObserver.prototype;
   const getAttribute = Element.prototype.getAttributeNS;
@@ -59,7 +67,7 @@
 
   // A chain is what one cause keeps going: an interval, a timer that sets its successor, a frame that requests the next.
   let running = null;
-  const due = new Set();    // entries {chain, at, frame}
+  const due = new Set();    // entries {chain, at, frame, long, fire}; long ones are not waited for
   const timers = new Map(), frames = new Map();
   // A site is a place in the page's code that sets timers, known by its stack. It lives as long as the document, while
   // chains come and go: a widget's timer that closes nothing, set anew by every click, is waited for three times only.
@@ -94,35 +102,42 @@
       else { chain.idle++; chain.site.idle++; }
     }
   };
-  const delayOf = (delay) => { const n = +delay; return n > 0 ? n : 0; };
+  // Where waits are skipped, time must pass between a timer and its successor.
+  const delayOf = (delay) => { const n = +delay; return n > 0 ? n : skipping ? 1 : 0; };
   const forget = (table, id) => {
     const entry = apply(mapGet, table, [id]);
     if (entry) { apply(setDelete, due, [entry]); apply(mapDelete, table, [id]); }
   };
 
   const patchedSetTimeout = function setTimeout(handler, delay, ...args) {
-    const ms = delayOf(delay);
-    if (typeof handler !== 'function' || ms > (running ? CHAIN_MS : ONE_SHOT_MS)) {
+    const ms = delayOf(delay), long = ms > (running ? CHAIN_MS : ONE_SHOT_MS);
+    if (typeof handler !== 'function' || (long && !skipping)) {
       return apply(nativeSetTimeout, win, [handler, delay, ...args]);
     }
-    const entry = { chain: running || newChain(), at: now() + ms, frame: false };
-    const id = apply(nativeSetTimeout, win, [function () {
-      apply(setDelete, due, [entry]);
-      apply(mapDelete, timers, [id]);
-      return run(entry, handler, this, args);
-    }, delay]);
+    const entry = { chain: long ? null : running || newChain(), at: now() + ms, frame: false, long };
+    const callback = function () {
+      forget(timers, id);
+      return long ? apply(handler, this, args) : run(entry, handler, this, args);
+    };
+    const id = apply(nativeSetTimeout, win, [callback, delay]);
+    entry.fire = () => { nativeClearTimeout(id); apply(callback, win, []); };
     apply(setAdd, due, [entry]);
     apply(mapSet, timers, [id, entry]);
     return id;
   };
   const patchedSetInterval = function setInterval(handler, delay, ...args) {
-    const ms = delayOf(delay);
-    if (typeof handler !== 'function' || ms > CHAIN_MS) return apply(nativeSetInterval, win, [handler, delay, ...args]);
-    const entry = { chain: newChain(), at: now() + ms, frame: false };
-    const id = apply(nativeSetInterval, win, [function () {
+    const ms = delayOf(delay), long = ms > CHAIN_MS;
+    if (typeof handler !== 'function' || (long && !skipping)) {
+      return apply(nativeSetInterval, win, [handler, delay, ...args]);
+    }
+    const entry = { chain: long ? null : newChain(), at: now() + ms, frame: false, long };
+    const callback = function () {
+      if (skipping && now() < entry.at - 0.5) return undefined;   // it was called ahead of this tick
       entry.at = now() + ms;
-      return run(entry, handler, this, args);
-    }, delay]);
+      return long ? apply(handler, this, args) : run(entry, handler, this, args);
+    };
+    const id = apply(nativeSetInterval, win, [callback, delay]);
+    entry.fire = () => apply(callback, win, []);
     apply(setAdd, due, [entry]);
     apply(mapSet, timers, [id, entry]);
     return id;
@@ -131,12 +146,13 @@
   const patchedClearInterval = function clearInterval(id) { forget(timers, +id); return nativeClearInterval(id); };
   const patchedRaf = function requestAnimationFrame(callback) {
     if (typeof callback !== 'function') return nativeRaf(callback);
-    const entry = { chain: running || newChain(), at: 0, frame: true };
-    const id = nativeRaf((time) => {
-      apply(setDelete, due, [entry]);
-      apply(mapDelete, frames, [id]);
+    const entry = { chain: running || newChain(), at: 0, frame: true, long: false };
+    const frameAt = (time) => {
+      forget(frames, id);
       run(entry, callback, win, [time]);
-    });
+    };
+    const id = nativeRaf((time) => frameAt(time + skipped));
+    entry.fire = () => { nativeCancelRaf(id); frameAt(now()); };
     apply(setAdd, due, [entry]);
     apply(mapSet, frames, [id, entry]);
     return id;
@@ -183,7 +199,7 @@
   const activity = () => {
     let timer = Infinity, frameDue = false;
     apply(setForEach, due, [(entry) => {
-      if (ignored(entry.chain)) return;
+      if (entry.long || ignored(entry.chain)) return;
       if (entry.frame) frameDue = true; else if (entry.at < timer) timer = entry.at;
     }]);
     const animating = [];
@@ -196,10 +212,55 @@
     return { timer, frameDue, animating };
   };
   const abandon = () => {
-    apply(setForEach, due, [({ chain }) => {
-      if (!ignored(chain)) { chain.background = true; chain.site.abandoned++; background++; }
+    apply(setForEach, due, [({ chain, long }) => {
+      if (!long && !ignored(chain)) { chain.background = true; chain.site.abandoned++; background++; }
     }]);
     for (const a of activity().animating) { letGo.add(a); background++; }
+  };
+
+  const fire = (entry) => { try { entry.fire(); } catch (fault) { reportFault(fault); } };
+  /** Skip to the next timer of any kind, at most to `limit`; false where none fired until then. */
+  const skipTo = (limit) => {
+    let next = null;
+    apply(setForEach, due, [(e) => { if (!e.frame && e.at <= limit && (!next || e.at < next.at)) next = e; }]);
+    skipped += Math.max(0, (next ? next.at : limit) - now());
+    if (next) fire(next);
+    return next !== null;
+  };
+  const skipFrame = () => {
+    const called = [];
+    apply(setForEach, due, [(e) => { if (e.frame && !ignored(e.chain)) apply(arrayPush, called, [e]); }]);
+    skipped += FRAME_MS;
+    // One of them may cancel another.
+    for (const e of called) if (due.has(e)) fire(e);
+  };
+  const remaining = (a) => {
+    const { endTime } = a.effect.getComputedTiming(), rate = a.playbackRate;
+    return (rate > 0 ? endTime - a.currentTime : a.currentTime) / Math.abs(rate);
+  };
+  /** Whether what goes on in frames was skipped; what takes longer than `left` has to be waited for. */
+  const skipFrames = (frameDue, animating, left) => {
+    if (frameDue) { skipFrame(); return true; }
+    let longest = 0;
+    for (const a of animating) longest = Math.max(longest, remaining(a));
+    if (!(longest <= left)) return false;
+    skipped += longest;
+    for (const a of animating) a.finish();
+    return false;   // their events come with the next frame
+  };
+  const skipWaits = () => {
+    if (skipping) return;
+    skipping = true;
+    Object.defineProperty(Performance.prototype, 'now', { ...Object.getOwnPropertyDescriptor(Performance.prototype, 'now'),
+      value: function now() { return this === win.performance ? realNow() + skipped : undefined; } });
+    const dateNow = () => apply(nativeDateNow, NativeDate, []) + Math.floor(skipped);
+    NativeDate.now = function now() { return dateNow(); };
+    const PatchedDate = new Proxy(NativeDate, {
+      construct: (target, args, made) => Reflect.construct(target, args.length ? args : [dateNow()], made),
+      apply: () => new NativeDate(dateNow()).toString(),
+    });
+    NativeDate.prototype.constructor = PatchedDate;
+    Object.defineProperty(win, 'Date', { value: PatchedDate, writable: true, configurable: true, enumerable: false });
   };
 
   // Frames of the same origin have scripts of their own that know what goes on in them. One may be replaced while it is
@@ -253,7 +314,9 @@
       }
       if (left <= 0) { quiet = false; abandon(); break; }
       if (!busy) await turn();
-      else if (frames > 0) { frames--; await frame(); } else if (frameDue || animating.length) await frame();
+      else if (frames > 0) { frames--; await frame(); } else if (frameDue || animating.length) {
+        await (skipping && skipFrames(frameDue, animating, left) ? turn() : frame());
+      } else if (timer !== Infinity && skipping) { skipTo(Math.min(timer, now() + left)); await turn(); }
       else if (timer !== Infinity) await after(Math.min(left, Math.max(0, timer - now())));
       else await loaded(left);
     }
@@ -263,10 +326,16 @@
   };
 
   /** Resolves to true at the next change of the page, to false after budget milliseconds. */
-  const change = (budget) => {
+  const change = async (budget) => {
     renew();
-    const before = changes;
+    const before = changes, end = now() + budget;
     flush(false);
+    while (skipping && changes === before) {
+      if (now() >= end) return false;
+      skipTo(end);
+      await turn();
+      flush(false);
+    }
     if (changes !== before) return true;
     return new NativePromise((f) => {
       onChange = f;
@@ -274,5 +343,5 @@
     });
   };
 
-  Object.defineProperty(win, '__webgym_settle', { value: Object.freeze({ settle, change }) });
+  Object.defineProperty(win, '__webgym_settle', { value: Object.freeze({ settle, change, skipWaits }) });
 })();

@@ -7,7 +7,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-__all__ = ["Evaluation", "Settled", "settle_expression", "settle_script"]
+__all__ = ["SKIP_WAITS", "Evaluation", "Settled", "settle_expression", "settle_script"]
+
+SKIP_WAITS = "typeof __webgym_settle==='object'&&__webgym_settle.skipWaits()"
+"""A script for :meth:`~webgym_workers.browser.page.Page.add_script`: the clock of the page's documents jumps over the
+timers and animations that a settled reading would wait for; they run all the same, in their order. For pages that
+depend on nothing outside themselves."""
 
 
 @dataclass(frozen=True, slots=True)

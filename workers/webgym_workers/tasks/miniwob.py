@@ -76,6 +76,10 @@ def miniwob_names() -> tuple[str, ...]:
 class MiniWobTask(Task):
     """One MiniWoB++ task by its page's name, such as ``click-button``.
 
+    Args:
+        page: the name.
+        skips_waits: whether menus open and panels slide without anybody waiting for them; see :class:`Task`.
+
     Raises:
         TaskError: the package ships no such page.
     """
@@ -85,7 +89,8 @@ class MiniWobTask(Task):
     probe: ClassVar[str] = _PROBE
     over: ClassVar[str] = "probe && probe.done"
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page: str, *, skips_waits: bool = True) -> None:
+        self.skips_waits = skips_waits
         self._page = _pages() / f"{page}.html"
         self.resets_in_page = page not in _LEFTOVERS
         if page not in miniwob_names():

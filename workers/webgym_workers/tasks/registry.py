@@ -45,9 +45,11 @@ def create_task(name: str, params: dict[str, Any] | None = None) -> Task:
     if name.startswith(_MINIWOB):
         if name.removeprefix(_MINIWOB) not in miniwob_names():
             raise TaskError(_unknown(name))
-        if params:
-            raise TaskError(f"task {name!r} takes no params, but has {sorted(params)}")
-        return MiniWobTask(name.removeprefix(_MINIWOB))
+        if not set(params) <= {"skips_waits"} or not isinstance(params.get("skips_waits", True), bool):
+            raise TaskError(
+                f"task {name!r} takes no params but skips_waits (true or false), but has {params}"
+            )
+        return MiniWobTask(name.removeprefix(_MINIWOB), **params)
     factory = _load(name)
     with contextlib.suppress(ValueError):  # what is written in C may not say what it takes
         try:

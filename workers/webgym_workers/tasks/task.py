@@ -75,6 +75,10 @@ class Task(ABC):
     """Whether :meth:`setup` deals an episode also on a page that was played on. Otherwise the page is loaded anew for
     each episode, its cookies and storage cleared."""
 
+    skips_waits: bool = False
+    """Whether the page's clock jumps over its own timers and animations, which run all the same, each at its time by
+    that clock: for simulators, which depend on nothing outside. Real time is saved, and nothing else changes."""
+
     @abstractmethod
     def start_page(self, seed: int) -> str:
         """The URL at which the episode of this seed starts (``https:``, ``file:``, ``data:``)."""
