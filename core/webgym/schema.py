@@ -107,7 +107,7 @@ class Schema:
     frame: tuple[int, int, int] | None = None
     match: bool = True
     """Whether features that compare nodes with the instruction's words are filled in, or stay 0."""
-    version: int = field(default=1, init=False)
+    version: int = field(default=2, init=False)
     """Raised whenever a feature changes its meaning without changing a size."""
 
     def fields(self) -> dict[str, TensorSpec]:

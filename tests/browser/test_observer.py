@@ -255,6 +255,40 @@ async def test_what_cannot_be_seen_is_not_there(deal: Deal) -> None:
     assert names(opened.view) == ["seen", "shown", "more", "i", "k", "contents"]
 
 
+async def test_a_drawing_is_one_node_unless_its_parts_take_clicks(deal: Deal) -> None:
+    parts = """<circle cx=9 cy=9 r=9 fill=red></circle><polygon points="30,0 40,20 20,20" fill=aqua></polygon>
+        <text x=50 y=20 fill=blue>7</text>"""
+    episode = await deal(
+        f"""<svg id=icon width=60 height=20>{parts}</svg><svg id=board width=60 height=20>{parts}</svg>
+        <script>
+          for (const e of [icon, board, ...board.children]) e.addEventListener('click', () => {{}});
+        </script>""",
+        "Click on the aqua triangle",
+    )
+    assert [n.tag for n in episode.view.nodes] == ["svg", "circle", "polygon", "text"]
+    assert episode.view.nodes[2].type == "triangle"
+    fits = [feature(episode.view, n, "attribute_match") for n in ("icon", "circle", "polygon", "text")]
+    assert fits == [0.0, 0.0, 0.5, 0.0]
+
+
+async def test_what_names_the_only_figure_stands_out(deal: Deal) -> None:
+    figure = "<svg width=60 height=20 ><text x=9 y=20 onclick=1>7</text></svg>"
+    buttons = "<button>Letter</button><button>Number</button><button>Circle</button>"
+    episode = await deal(f"{figure}{buttons}", "Click the button that best describes the figure.")
+    assert [feature(episode.view, n, "attribute_match") for n in ("Letter", "Number", "Circle")] == [0.0, 1.0, 0.0]
+
+
+async def test_menu_entries_can_be_hovered_and_say_whether_they_open(deal: Deal) -> None:
+    episode = await deal(
+        """<ul role=menu><li role=menuitem aria-haspopup=true tabindex=0>File</li>
+        <li role=menuitem tabindex=0>Quit</li></ul><button>Plain</button>""",
+        "Select Quit",
+    )
+    view = episode.view
+    assert [feature(view, n, "is_select") for n in ("File", "Quit", "Plain")] == [1, 0, 0]
+    assert allowed(view, ActionKind.HOVER) == {"File", "Quit"}
+
+
 async def test_excluded_elements_are_not_there(deal: Deal) -> None:
     episode = await deal(
         "<div id=score>Score <button>cheat</button></div><button>play</button>", exclude="#score"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webgym.schema import GLOBAL_KINDS, NODE_KINDS, TEXT_KINDS, ActionKind, Observation, Schema
-from webgym_workers.observer.colors import color_name
 from webgym_workers.observer.instruction import Instruction, akin, words
+from webgym_workers.observer.looks import looks_of
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import Node, NodeFlag, PageSnapshot
 
@@ -118,7 +118,7 @@ def _kind_column(node: Node) -> str:
         return "is_radio"
     if node.flags & (NodeFlag.EDITABLE | NodeFlag.READONLY):
         return "is_text_field"
-    if node.tag == "select":
+    if node.tag == "select" or node.type == "popup":  # an entry that opens a menu of its own
         return "is_select"
     if node.tag == "button" or node.type in ("button", "submit", "reset", "image"):
         return "is_button"
@@ -151,7 +151,11 @@ def _fill_nodes(
     memory: EpisodeMemory,
 ) -> None:
     width, height = max(1, snapshot.width), max(1, snapshot.height)
-    for row, node in zip(dom, nodes, strict=False):
+    seen = looks_of(nodes)
+    figures = [looks.form for looks in seen if looks.form]
+    # Where the page shows one figure, what names it stands out.
+    figure = figures[0] if len(figures) == 1 else frozenset()
+    for row, node, looks in zip(dom, nodes, seen, strict=False):
         flags = node.flags
         row[_F["present"]] = 1.0
         row[_F[_kind_column(node)]] = 1.0
@@ -170,8 +174,11 @@ def _fill_nodes(
         row[_F["contained_caseless"]] = match.contained_caseless
         row[_F["word_overlap"]] = match.overlap
         row[_F["order"]] = match.order
-        names = f"{node.attributes} {node.type} {color_name(node.color)}"
-        row[_F["attribute_match"]] = instruction.match_attributes(names, node.tag)
+        row[_F["attribute_match"]] = instruction.match_attributes(
+            f"{node.attributes} {node.type}", node.tag, looks
+        )
+        if figure and not looks.form and figure.intersection(words(node.caption)):
+            row[_F["attribute_match"]] = 1.0
         row[_F["hit"]] = 1.0 if flags & NodeFlag.HIT else 0.5 if flags & NodeFlag.OFFSCREEN else 0.0
         row[_F["context_match"]] = _context_match(node, instruction)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from webgym_workers.observer.looks import LOOK_WORDS, Looks
+
 __all__ = ["Instruction", "Match", "akin", "attribute_words", "words"]
 
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
@@ -100,6 +102,8 @@ class Instruction:
     words: tuple[str, ...] = field(init=False)
     plain_words: tuple[str, ...] = field(init=False)
     """The words outside the spans: the verb and the nouns of the job itself."""
+    look_words: frozenset[str] = field(init=False)
+    """The words that say how something looks."""
     _matches: dict[str, Match] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -120,6 +124,7 @@ class Instruction:
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "words", words(self.text))
         object.__setattr__(self, "plain_words", words(rest))
+        object.__setattr__(self, "look_words", LOOK_WORDS.intersection(self.plain_words))
 
     def match(self, text: str) -> Match:
         """How ``text`` fits; remembered, since the same captions come back at every step."""
@@ -143,15 +148,22 @@ class Instruction:
         order = 1.0 - 0.9 * position / max(1, len(self.text)) if position >= 0 else 0.0
         return Match(equal, float(at >= 0), float(at_caseless >= 0), overlap, order)
 
-    def match_attributes(self, attributes: str, tag: str) -> float:
-        """1 when a span is named by an attribute (``type="checkbox"``), 0.5 when a plain word is, else 0."""
+    def match_attributes(self, attributes: str, tag: str, looks: Looks | None = None) -> float:
+        """How well what is not written on a node fits.
+
+        1 when a span is named by an attribute (``type="checkbox"``) or a look; else half the share of the
+        instruction's words for looks that are true of the node, or 0.5 when an attribute is a plain word.
+        """
         names = attribute_words(attributes) | {tag}
         names = names.union(*(_SYNONYMS[n] for n in names if n in _SYNONYMS))
         spans = {s.lower() for s in self.spans}
-        if names & spans:
+        if names & spans or (looks and looks.words & spans):
             return 1.0
+        fit = looks.fit(self.look_words) if looks else 0.0
         content = {w for w in self.words if w not in _STOP}
-        return 0.5 if names & content else 0.0
+        if looks and looks.form:
+            names -= {tag}  # what it is counts among its looks
+        return max(0.5 * fit, 0.5 if names & content else 0.0)
 
     def candidates(self, limit: int, on_page: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Texts that an agent may type or choose, at most ``limit``, each once.

@@ -339,6 +339,17 @@
     return false;
   };
 
+  // Menus open where the mouse rests, and mostly listen for that on the menu as a whole.
+  const opensOnHover = (el) => el.getAttribute('role') === 'menuitem' || (el.getAttribute('aria-haspopup') || 'false') !== 'false';
+
+  // A drawing is one node, an icon mostly, unless what is drawn takes clicks of its own.
+  const MAX_PARTS = 200;
+  const hasParts = (svg) => {
+    const parts = svg.getElementsByTagName('*');
+    for (let i = 0; i < parts.length && i < MAX_PARTS; i++) if (reacts(parts[i]) & (CLICK | DOUBLE)) return true;
+    return false;
+  };
+
   const observe = (exclude, inFrame) => {
     const nodes = [], texts = [], frames = [];
     measureView();
@@ -377,7 +388,7 @@
         (style.cursor === 'pointer' && el.parentElement && getComputedStyle(el.parentElement).cursor !== 'pointer');
       const taken = mine && !structural && shown && !style.cursor.endsWith('-resize');
       let text = '', readable = '', inner = 0, firstLeaf = null;
-      const atom = el.tagName === 'SELECT' || el.tagName === 'TEXTAREA' || el.tagName === 'svg' && taken;
+      const atom = el.tagName === 'SELECT' || el.tagName === 'TEXTAREA' || el.tagName === 'svg' && taken && !hasParts(el);
       if (!atom) {
         const doc = innerDocument(el), slot = el.tagName === 'SLOT';
         const own = shown && !slot && el.tagName !== 'IFRAME' ? directText(el) : '';
@@ -455,7 +466,7 @@
       if (control === active) flags |= FLAG.focused;
       if (control.matches(':disabled') || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
       if (n.bits & DOUBLE) flags |= FLAG.dblclick;
-      if (n.bits & HOVER) flags |= FLAG.hover;
+      if (n.bits & HOVER || n.kind === 'node' && opensOnHover(el)) flags |= FLAG.hover;
       if (isEditable(el)) flags |= el.readOnly ? FLAG.readonly : FLAG.editable;
       if (el.multiple && tag === 'select') flags |= FLAG.multiple;
       const target = targetPoints.get(n.id) || el;
@@ -476,7 +487,10 @@
       const style = n.kind === 'node' ? getComputedStyle(el) : null;
       let color = '';
       if (style) color = el.namespaceURI === 'http://www.w3.org/2000/svg' ? style.fill : style.backgroundColor;
-      out.push([n.id, tag, control.type || el.getAttribute('role') || '', n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
+      // A polygon of three corners is what people call it.
+      const figure = tag === 'polygon' && el.points && el.points.numberOfItems === 3 ? 'triangle' : '';
+      const popup = (el.getAttribute('aria-haspopup') || 'false') !== 'false' ? 'popup' : '';
+      out.push([n.id, tag, control.type || popup || el.getAttribute('role') || figure, n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
         rowOf(el, n.text), value, options, r.left, r.top, r.width, r.height, flags, color]);
       if (inFrame) out[out.length - 1].push(point && [point.x, point.y]);
     }
