@@ -275,7 +275,11 @@ async def test_what_names_the_only_figure_stands_out(deal: Deal) -> None:
     figure = "<svg width=60 height=20 ><text x=9 y=20 onclick=1>7</text></svg>"
     buttons = "<button>Letter</button><button>Number</button><button>Circle</button>"
     episode = await deal(f"{figure}{buttons}", "Click the button that best describes the figure.")
-    assert [feature(episode.view, n, "attribute_match") for n in ("Letter", "Number", "Circle")] == [0.0, 1.0, 0.0]
+    assert [feature(episode.view, n, "attribute_match") for n in ("Letter", "Number", "Circle")] == [
+        0.0,
+        1.0,
+        0.0,
+    ]
 
 
 async def test_menu_entries_can_be_hovered_and_say_whether_they_open(deal: Deal) -> None:

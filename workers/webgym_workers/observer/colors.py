@@ -25,7 +25,15 @@ _NAMED = {
 COLOR_WORDS = frozenset(_NAMED)
 """The names."""
 
-_HUES = ((15, "red"), (45, "orange"), (70, "yellow"), (165, "green"), (195, "cyan"), (255, "blue"), (290, "purple"))
+_HUES = (
+    (15, "red"),
+    (45, "orange"),
+    (70, "yellow"),
+    (165, "green"),
+    (195, "cyan"),
+    (255, "blue"),
+    (290, "purple"),
+)
 """Families of hues with the degree that each goes up to; what is above is pink, and red again from 345."""
 
 
