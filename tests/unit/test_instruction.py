@@ -103,3 +103,26 @@ def test_akin_words_share_a_stem(some: set[str], others: set[str], expected: boo
 def test_plain_words_lose_the_span_and_nothing_else(span: str) -> None:
     plain = Instruction(f'Enter "{span}" into the text field and hit Submit.').plain_words
     assert plain == ("enter", "into", "the", "text", "field", "and", "hit", "submit")
+
+
+def test_names_are_the_spans_or_what_looks_like_a_name() -> None:
+    assert Instruction('Find the email by "Bianka" and forward it to Harriot.').names == ("Bianka",)
+    assert Instruction("Forward to Winnifred the email from Cherri.").names == ("Winnifred", "Cherri")
+    assert Instruction("Select Joanna's email and delete.").names == ("Joanna",)
+    assert "Joanna" in Instruction("Select Joanna's email and delete.").candidates(8)
+
+
+def test_a_row_that_says_a_name_among_other_things_overlaps() -> None:
+    instruction = Instruction("Forward to Winnifred the email from Cherri.")
+    assert instruction.match("Cherri Magna. Morbi viverra a..").overlap == 0.75
+    assert instruction.match("Cherrington Magna. Morbi viverra a..").overlap == 0.0
+    assert instruction.match("Cherri").overlap == 1.0
+
+
+def test_values_with_digits_in_attributes_are_names() -> None:
+    instruction = Instruction("Click on the grid coordinate (1,-2).")
+    fits = [
+        instruction.match_attributes(f"{id} plot-point", "circle")
+        for id in ("(1,-2)", "(-1,-2)", "(1,2)", "(1,-1)")
+    ]
+    assert fits == [1.0, 0.0, 0.0, 0.0]

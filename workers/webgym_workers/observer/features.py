@@ -136,10 +136,10 @@ def _wanted(node: Node, texts: tuple[str, ...], instruction: Instruction) -> boo
 
 
 def _context_match(node: Node, instruction: Instruction) -> float:
-    """1 when the row around the node holds a span that the node itself does not."""
+    """1 when the row around the node holds a name of the instruction's that the node itself does not."""
     if not node.context:
         return 0.0
-    return float(any(s in node.context and s not in node.text for s in instruction.spans))
+    return float(any(s in node.context and s not in node.text for s in instruction.names))
 
 
 def _fill_nodes(

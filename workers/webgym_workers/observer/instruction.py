@@ -13,8 +13,10 @@ __all__ = ["Instruction", "Match", "akin", "attribute_words", "words"]
 
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*", re.UNICODE)
+_SAYS_NAME = 0.75
 _STEM = 5
 """Letters that two forms of a word share at least."""
+_POSSESSIVE = re.compile(r"['’]s$")
 _PUNCTUATION = ".,;:!?()[]\"'“”«»"
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|[\W_]+|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
 
@@ -78,7 +80,8 @@ class Match:
     """1 when the instruction holds the text as whole words, letter case and all."""
     contained_caseless: float = 0.0
     overlap: float = 0.0
-    """The share of the text's own words, without filler words, that the instruction holds."""
+    """The share of the text's own words, without filler words, that the instruction holds; at least 0.75 where the text
+    says one of the instruction's names among other things."""
     order: float = 0.0
     """1 for what the instruction names first, falling towards 0 for what it names last; 0 when it names it nowhere."""
 
@@ -102,6 +105,8 @@ class Instruction:
     words: tuple[str, ...] = field(init=False)
     plain_words: tuple[str, ...] = field(init=False)
     """The words outside the spans: the verb and the nouns of the job itself."""
+    names: tuple[str, ...] = field(init=False)
+    """The spans; where there are none, runs of words that look like names or values."""
     look_words: frozenset[str] = field(init=False)
     """The words that say how something looks."""
     _matches: dict[str, Match] = field(init=False, default_factory=dict, repr=False, compare=False)
@@ -124,6 +129,7 @@ class Instruction:
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "words", words(self.text))
         object.__setattr__(self, "plain_words", words(rest))
+        object.__setattr__(self, "names", spans or tuple(dict.fromkeys(self._named_runs())))
         object.__setattr__(self, "look_words", LOOK_WORDS.intersection(self.plain_words))
 
     def match(self, text: str) -> Match:
@@ -144,6 +150,8 @@ class Instruction:
         own = [w for w in words(text) if w not in _STOP]
         held = set(self.words)
         overlap = sum(w in held for w in own) / len(own) if own else 0.0
+        if overlap < _SAYS_NAME and any(_find_words(text, name) >= 0 for name in self.names):
+            overlap = _SAYS_NAME
         position = self.text.find(text) if equal else at_caseless
         order = 1.0 - 0.9 * position / max(1, len(self.text)) if position >= 0 else 0.0
         return Match(equal, float(at >= 0), float(at_caseless >= 0), overlap, order)
@@ -151,19 +159,26 @@ class Instruction:
     def match_attributes(self, attributes: str, tag: str, looks: Looks | None = None) -> float:
         """How well what is not written on a node fits.
 
-        1 when a span is named by an attribute (``type="checkbox"``) or a look; else half the share of the
-        instruction's words for looks that are true of the node, or 0.5 when an attribute is a plain word.
+        1 when a span is named by an attribute (``type="checkbox"``) or a look, or an attribute's value with digits
+        stands in the instruction (``id="(1,-2)"``, ``name="row-17"``); else half the share of the instruction's words
+        for looks that are true of the node, or 0.5 when an attribute is a plain word.
         """
         names = attribute_words(attributes) | {tag}
         names = names.union(*(_SYNONYMS[n] for n in names if n in _SYNONYMS))
         spans = {s.lower() for s in self.spans}
-        if names & spans or (looks and looks.words & spans):
+        if names & spans or (looks and looks.words & spans) or self._says(attributes):
             return 1.0
         fit = looks.fit(self.look_words) if looks else 0.0
         content = {w for w in self.words if w not in _STOP}
         if looks and looks.form:
             names -= {tag}  # what it is counts among its looks
         return max(0.5 * fit, 0.5 if names & content else 0.0)
+
+    def _says(self, attributes: str) -> bool:
+        return any(
+            len(value) > 2 and any(c.isdigit() for c in value) and _find_words(self.text, value) >= 0
+            for value in attributes.split()
+        )
 
     def candidates(self, limit: int, on_page: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Texts that an agent may type or choose, at most ``limit``, each once.
@@ -205,7 +220,8 @@ class Instruction:
             if token[-1:] in ",;:.!?\"'":
                 runs.append([])
             sentence_start = token[-1:] in ".!?"
-        return [" ".join(run) for run in runs if run]
+        # Of "Select Joanna's email" the name is Joanna.
+        return [_POSSESSIVE.sub("", " ".join(run)) for run in runs if run]
 
     def words_around(self, text: str, count: int = 3) -> tuple[frozenset[str], frozenset[str]]:
         """Words before and after ``text``, nearest ``count`` of each."""
