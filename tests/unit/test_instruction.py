@@ -126,3 +126,15 @@ def test_values_with_digits_in_attributes_are_names() -> None:
         for id in ("(1,-2)", "(-1,-2)", "(1,2)", "(1,-1)")
     ]
     assert fits == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_texts_that_start_and_end_as_asked_overlap() -> None:
+    instruction = Instruction('Enter an item that starts with "Ni" and ends with "ia".')
+    assert [instruction.match(t).overlap for t in ("Nicosia", "Nigeria", "Niger", "Austria")] == [
+        0.75,
+        0.75,
+        0.0,
+        0.0,
+    ]
+    assert Instruction('Choose what begins with "gr".').match("Green tea").overlap == 0.75
+    assert Instruction('Start with "Ni".').match("").overlap == 0.0

@@ -13,6 +13,8 @@ __all__ = ["Instruction", "Match", "akin", "attribute_words", "words"]
 
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*", re.UNICODE)
+_STARTS = re.compile(r"\b(?:start|begin)(?:s|ning|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
+_ENDS = re.compile(r"\bend(?:s|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
 _SAYS_NAME = 0.75
 _STEM = 5
 """Letters that two forms of a word share at least."""
@@ -81,7 +83,7 @@ class Match:
     contained_caseless: float = 0.0
     overlap: float = 0.0
     """The share of the text's own words, without filler words, that the instruction holds; at least 0.75 where the text
-    says one of the instruction's names among other things."""
+    says one of the instruction's names among other things, or starts and ends as the instruction asks."""
     order: float = 0.0
     """1 for what the instruction names first, falling towards 0 for what it names last; 0 when it names it nowhere."""
 
@@ -150,11 +152,22 @@ class Instruction:
         own = [w for w in words(text) if w not in _STOP]
         held = set(self.words)
         overlap = sum(w in held for w in own) / len(own) if own else 0.0
-        if overlap < _SAYS_NAME and any(_find_words(text, name) >= 0 for name in self.names):
+        if overlap < _SAYS_NAME and (
+            any(_find_words(text, name) >= 0 for name in self.names) or self._has_ends(text)
+        ):
             overlap = _SAYS_NAME
         position = self.text.find(text) if equal else at_caseless
         order = 1.0 - 0.9 * position / max(1, len(self.text)) if position >= 0 else 0.0
         return Match(equal, float(at >= 0), float(at_caseless >= 0), overlap, order)
+
+    def _has_ends(self, text: str) -> bool:
+        starts, ends = _STARTS.findall(self.text), _ENDS.findall(self.text)
+        if not starts and not ends:
+            return False
+        lower = text.lower()
+        return all(lower.startswith(s.lower()) for s in starts) and all(
+            lower.endswith(e.lower()) for e in ends
+        )
 
     def match_attributes(self, attributes: str, tag: str, looks: Looks | None = None) -> float:
         """How well what is not written on a node fits.
