@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from redis import Redis
 
 from webgym.broker import broker_errors, client_where
+from webgym.control import read_control
 from webgym.errors import CheckpointError
 from webgym.keys import Keys
 from webgym.params import SyncParameterStore
@@ -242,10 +243,8 @@ class Assembly:
 
     def _dealt(self) -> dict[str, int]:
         """Cursors of an earlier life of this learner: what it dealt is queued, running or done."""
-        with broker_errors(self._where):
-            raw = self._client.hget(self.keys.control, "cursors")
-        found = json.loads(raw) if raw else {}
-        return {str(k): int(v) for k, v in found.items()}
+        (found,) = read_control(self._client, self.keys, "cursors")
+        return {str(k): int(v) for k, v in (found or {}).items()}
 
 
 def _number(line: Mapping[str, Any], name: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import numpy as np
@@ -10,6 +9,7 @@ from redis import Redis
 
 from webgym.broker import connect
 from webgym.connection import broker_config
+from webgym.control import read_control
 from webgym.experience import ExperienceReader
 from webgym.keys import Keys
 from webgym.program import Drain, ProgramContext
@@ -100,8 +100,8 @@ class Follower:
                 group.report(Report(len(replay), taken.added, taken.stale, int(drained)))
 
     def _phase(self) -> str:
-        raw = self._client.hget(self._keys.control, "phase")
-        return str(json.loads(raw)) if raw else ""
+        (phase,) = read_control(self._client, self._keys, "phase")
+        return str(phase or "")
 
     def _drained(self) -> bool:
         self.pulse.moved()

@@ -16,6 +16,7 @@ from redis import Redis, RedisError
 
 from webgym.broker import broker_errors, client_where, connect
 from webgym.connection import broker_config
+from webgym.control import read_control
 from webgym.errors import BrokerError
 from webgym.program import Drain, ProgramContext
 from webgym.protocol import EpisodeSummary
@@ -265,9 +266,8 @@ class Learner:
 
     def _phase_now(self) -> tuple[str, str]:
         """Phase of the run and its reason, as an earlier life of this learner left them."""
-        with broker_errors(client_where(self._client)):
-            phase, reason = self._client.hmget(self._keys.control, ["phase", "reason"])
-        return str(json.loads(phase)) if phase else "", str(json.loads(reason)) if reason else ""
+        phase, reason = read_control(self._client, self._keys, "phase", "reason")
+        return str(phase or ""), str(reason or "")
 
     def _drained(self) -> bool:
         self.pulse.moved()
