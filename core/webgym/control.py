@@ -31,7 +31,7 @@ def read_control(client: redis.Redis, keys: Keys, *fields: str) -> list[Any]:
             values.append(None if raw is None else json.loads(raw))
         except ValueError:
             raise ProtocolError(
-                f"{where}: the field {field!r} of {keys.control} is no JSON ({repr(raw)[:60]}): something else than webgym "
-                "wrote it; HDEL it, and run again with --resume"
+                f"{where}: the field {field!r} of {keys.control} is no JSON ({repr(raw)[:60]}): something else "
+                "than webgym wrote it; HDEL it, and run again with --resume"
             ) from None
     return values
