@@ -268,7 +268,7 @@ async def test_a_drawing_is_one_node_unless_its_parts_take_clicks(deal: Deal) ->
     assert [n.tag for n in episode.view.nodes] == ["svg", "circle", "polygon", "text"]
     assert episode.view.nodes[2].type == "triangle"
     fits = [feature(episode.view, n, "attribute_match") for n in ("icon", "circle", "polygon", "text")]
-    assert fits == [0.0, 0.0, 0.5, 0.0]
+    assert fits == [0.0, 0.0, 1.0, 0.0]
 
 
 async def test_what_names_the_only_figure_stands_out(deal: Deal) -> None:

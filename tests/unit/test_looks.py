@@ -49,22 +49,31 @@ def test_the_figures_that_an_instruction_describes_fit_best(goal: str, right: li
     ]
     best = max(fits)
     assert [i for i, fit in enumerate(fits) if fit == best] == right
-    assert best == 0.5
+    assert best == 1.0
 
 
 def test_where_all_figures_are_of_one_size_each_is_small_and_large() -> None:
     for goal in ("Click on a small circle", "Click on a large circle"):
         instruction = Instruction(goal)
         for node, looks in zip(SHAPES[1:3], looks_of(SHAPES[1:3]), strict=True):
-            expected = 0.5 if node.tag == "circle" else 0.25
+            expected = 1.0 if node.tag == "circle" else 0.25
             assert instruction.match_attributes("", node.tag, looks) == expected
 
 
-def test_a_shade_fits_half_as_well_as_a_colour_of_that_name() -> None:
-    instruction = Instruction("Select all the shades of blue and press Submit.")
-    boxes = [figure("span", 9, color) for color in ("rgb(0, 0, 255)", "rgb(60, 60, 150)", "rgb(152, 62, 62)")]
-    fits = [instruction.match_attributes("", "span", looks) for looks in looks_of(boxes)]
-    assert fits == [0.5, 0.25, 0.0]
+@pytest.mark.parametrize(
+    ("goal", "fits"),
+    [
+        ("Select all the shades of blue and press Submit.", [1.0, 1.0, 0.0, 0.0]),
+        ("Select all the shades of red and press Submit.", [0.0, 0.0, 1.0, 1.0]),
+        ("Select the blue box.", [1.0, 0.25, 0.0, 0.0]),
+        ("Select the red box.", [0.0, 0.0, 0.25, 0.0]),
+    ],
+)
+def test_shades_fit_where_shades_are_asked_for(goal: str, fits: list[float]) -> None:
+    colors = ("rgb(0, 0, 255)", "rgb(60, 60, 150)", "rgb(225, 96, 96)", "rgb(146, 42, 42)")
+    boxes = [figure("span", 9, color) for color in colors]
+    instruction = Instruction(goal)
+    assert [instruction.match_attributes("", "span", looks) for looks in looks_of(boxes)] == fits
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*", re.UNICODE)
 _STARTS = re.compile(r"\b(?:start|begin)(?:s|ning|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
 _ENDS = re.compile(r"\bend(?:s|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
+_SHADES = frozenset(("shade", "shades", "tint", "tints", "tone", "tones", "hue", "hues"))
 _SAYS_NAME = 0.75
 _STEM = 5
 """Letters that two forms of a word share at least."""
@@ -172,16 +173,19 @@ class Instruction:
     def match_attributes(self, attributes: str, tag: str, looks: Looks | None = None) -> float:
         """How well what is not written on a node fits.
 
-        1 when a span is named by an attribute (``type="checkbox"``) or a look, or an attribute's value with digits
-        stands in the instruction (``id="(1,-2)"``, ``name="row-17"``); else half the share of the instruction's words
-        for looks that are true of the node, or 0.5 when an attribute is a plain word.
+        1 when a span is named by an attribute (``type="checkbox"``) or a look, when all that the instruction says of
+        looks is true of the node, or when an attribute's value with digits stands in the instruction
+        (``id="(1,-2)"``, ``name="row-17"``); else half the share of the words for looks that are true of it, or 0.5
+        when an attribute is a plain word.
         """
         names = attribute_words(attributes) | {tag}
         names = names.union(*(_SYNONYMS[n] for n in names if n in _SYNONYMS))
         spans = {s.lower() for s in self.spans}
         if names & spans or (looks and looks.words & spans) or self._says(attributes):
             return 1.0
-        fit = looks.fit(self.look_words) if looks else 0.0
+        fit = looks.fit(self.look_words, shades=not _SHADES.isdisjoint(self.plain_words)) if looks else 0.0
+        if fit == 1.0:
+            return 1.0
         content = {w for w in self.words if w not in _STOP}
         if looks and looks.form:
             names -= {tag}  # what it is counts among its looks

@@ -38,13 +38,23 @@ class Looks:
     form: frozenset[str] = frozenset()
     """Those that say what figure it is; empty for what is none."""
     hue: str = ""
-    """The family that its colour belongs to, where the colour has no name of its own."""
+    """The family that its colour belongs to."""
+    named: bool = False
+    """Whether the colour has a name of its own."""
 
-    def fit(self, wanted: frozenset[str]) -> float:
-        """The share of ``wanted`` words that are true of it, in [0, 1]; a colour's family alone counts half."""
+    def fit(self, wanted: frozenset[str], *, shades: bool = False) -> float:
+        """The share of ``wanted`` words that are true of it, in [0, 1].
+
+        Args:
+            wanted: Words for looks.
+            shades: Whether a colour's family counts as much as its name; else it counts half, where there is no name.
+        """
         if not wanted:
             return 0.0
-        return sum(1.0 if word in self.words else 0.5 * (word == self.hue) for word in wanted) / len(wanted)
+        family = 1.0 if shades else 0.0 if self.named else 0.5
+        return sum(1.0 if word in self.words else family * (word == self.hue) for word in wanted) / len(
+            wanted
+        )
 
 
 _PLAIN = Looks(frozenset())
@@ -80,5 +90,6 @@ def _looks(node: Node, middle: float, *, one_size: bool) -> Looks:
     return Looks(
         frozenset((*form, *plural, *colors, *size)),
         frozenset(form) - {"shape"},
-        "" if colors else hue_name(node.color),
+        hue_name(node.color),
+        bool(colors),
     )
