@@ -293,6 +293,17 @@ async def test_menu_entries_can_be_hovered_and_say_whether_they_open(deal: Deal)
     assert allowed(view, ActionKind.HOVER) == {"File", "Quit"}
 
 
+async def test_a_number_says_on_which_side_of_the_wanted_one_it_lies(deal: Deal) -> None:
+    fields = "".join(
+        f"<label for={n}>{n}</label><input id={n} value='{v}'>"
+        for n, v in zip("abcd", (-7, -6, 2, "x"), strict=True)
+    )
+    episode = await deal(fields, "Select -6 with the spinner and hit Submit.")
+    assert [feature(episode.view, n, "value_state") for n in "abcd"] == [0.25, 1, 0.75, 0.5]
+    episode = await deal(fields, "Select between -6 and 3.")
+    assert [feature(episode.view, n, "value_state") for n in "abcd"] == [0.5, 1, 0.5, 0.5]
+
+
 async def test_excluded_elements_are_not_there(deal: Deal) -> None:
     episode = await deal(
         "<div id=score>Score <button>cheat</button></div><button>play</button>", exclude="#score"

@@ -5,6 +5,7 @@ Every value lies in [0, 1] and is a multiple of 1/256, so float16 holds it exact
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ NODE_FEATURES = (
     "focused", "checked", "value_state", "times_acted", "acted_last", "x", "y", "size", "equals_span", "contained",
     "contained_caseless", "word_overlap", "attribute_match", "hit", "order", "context_match",
 )  # fmt: skip
-"""The 25 columns of ``dom``. ``value_state`` is 0 for an empty field, 0.5 for one with a value, 1 for a wanted one."""
+"""The 25 columns of ``dom``. ``value_state`` is 0 for an empty field, 0.5 for one with a value, 1 for a wanted one;
+a number below the only one that the instruction names is 0.25, one above it 0.75."""
 
 _F = {name: column for column, name in enumerate(NODE_FEATURES)}
 _MATCHING = [
@@ -35,6 +37,7 @@ _MATCHING = [
     )
 ]
 _GOAL_FIXED = 12
+_NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def _forget_matches(observation: Observation) -> None:
     """Leave only what a page says by itself: no column that compares a node with the instruction."""
     dom = observation["dom"]
     dom[:, _MATCHING] = 0.0
-    dom[:, _F["value_state"]] = np.minimum(dom[:, _F["value_state"]], 0.5)
+    dom[:, _F["value_state"]] = 0.5 * (dom[:, _F["value_state"]].astype(np.float32) > 0)
     observation["pair"][:, :, [1, 3]] = 0.0
     observation["text"][:, 7] = 0.0
     observation["goal"][3:5] = 0.0
@@ -135,6 +138,19 @@ def _wanted(node: Node, texts: tuple[str, ...], instruction: Instruction) -> boo
     return all(v in texts or instruction.match(v).contained > 0 for v in values)
 
 
+def _number(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _side(value: str, numbers: set[float]) -> float:
+    """Where the value of a field lies when it is not the wanted one."""
+    held = _number(value)
+    if held is None or len(numbers) != 1:
+        return 0.5
+    (wanted,) = numbers
+    return 0.25 if held < wanted else 0.75 if held > wanted else 0.5
+
+
 def _context_match(node: Node, instruction: Instruction) -> float:
     """1 when the row around the node holds a name of the instruction's that the node itself does not."""
     if not node.context:
@@ -151,6 +167,7 @@ def _fill_nodes(
     memory: EpisodeMemory,
 ) -> None:
     width, height = max(1, snapshot.width), max(1, snapshot.height)
+    numbers = {number for text in texts if (number := _number(text)) is not None}
     seen = looks_of(nodes)
     figures = [looks.form for looks in seen if looks.form]
     # Where the page shows one figure, what names it stands out.
@@ -162,7 +179,7 @@ def _fill_nodes(
         row[_F["focused"]] = float(bool(flags & NodeFlag.FOCUSED))
         row[_F["checked"]] = float(bool(flags & NodeFlag.CHECKED))
         if node.value:
-            row[_F["value_state"]] = 1.0 if _wanted(node, texts, instruction) else 0.5
+            row[_F["value_state"]] = 1.0 if _wanted(node, texts, instruction) else _side(node.value, numbers)
         row[_F["times_acted"]] = min(memory.acted.get(node.id, 0), 4) / 4
         row[_F["acted_last"]] = float(node.id == memory.last_node)
         row[_F["x"]] = (node.x + node.width / 2) / width
