@@ -135,6 +135,22 @@ def test_pairs_tie_a_text_to_its_field() -> None:
     assert beside[1, v.texts.index("keli")] < 1
 
 
+def test_a_field_belongs_to_the_text_that_its_label_is_nearest_to() -> None:
+    field = NodeFlag.EDITABLE | REACHABLE
+    v = view(
+        page(
+            node(1, "input", flags=field, value="", label="Movie Genre"),
+            node(2, "input", flags=field, value="", context="Released Date"),
+            node(3, "input", flags=field, value="", context="Director Name"),
+        ),
+        'Search for "crime" movies directed by "Herman" from year "2016".',
+    )
+    assert v.texts == ("crime", "Herman", "2016")
+    beside = v.observation["pair"][:3, :3, 1]
+    # The date is what is left.
+    assert beside.tolist() == [[1.0, 0.5, 0.0], [0.0, 0.0, 1.0], [0.5, 1.0, 0.0]]
+
+
 def test_a_row_tells_equal_icons_apart() -> None:
     rows = [
         node(1, "span", attributes="trash", context="Ann hello"),

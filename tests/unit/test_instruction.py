@@ -69,10 +69,13 @@ def test_attributes_match_by_word_and_synonym() -> None:
     assert attribute_words("emailForward ui-icon-closethick") >= {"email", "forward", "icon", "closethick"}
 
 
-def test_words_around_tell_the_field() -> None:
-    before, after = Instruction('Enter the username "keli" and the password "x9".').words_around("x9")
-    assert "password" in before
-    assert not after
+def test_words_near_a_text_tell_the_field() -> None:
+    instruction = Instruction('Enter the username "keli" and the password "x9".')
+    assert instruction.distance(frozenset(("password",)), "x9") == 0
+    assert instruction.distance(frozenset(("password",)), "keli") == 2.5
+    assert instruction.distance(frozenset(("username",)), "x9") is None
+    assert instruction.distance(frozenset(("username",)), "keli") == 0
+    assert instruction.distance(frozenset(("username",)), "absent") is None
 
 
 @given(st.text(max_size=200), st.text(max_size=40))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webgym.schema import GLOBAL_KINDS, NODE_KINDS, TEXT_KINDS, ActionKind, Observation, Schema
-from webgym_workers.observer.instruction import Instruction, akin, words
+from webgym_workers.observer.instruction import Instruction, words
 from webgym_workers.observer.looks import looks_of
 from webgym_workers.observer.memory import EpisodeMemory
 from webgym_workers.observer.snapshot import Node, NodeFlag, PageSnapshot
@@ -37,6 +37,8 @@ _MATCHING = [
     )
 ]
 _GOAL_FIXED = 12
+_SHORT = 3
+"""Words that a label has at most."""
 _NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 
 
@@ -203,28 +205,39 @@ def _fill_nodes(
 def _fill_pairs(
     pair: NDArray[np.generic], nodes: tuple[Node, ...], texts: tuple[str, ...], instruction: Instruction
 ) -> None:
-    """Columns: the field holds the text; the field's label stands beside the text in the instruction; field and text
-    have the same rank; the node offers or shows the text."""
-    around = [instruction.words_around(t) for t in texts]
+    """Columns: the field holds the text; the field's label stands beside the text in the instruction, 1 for the text
+    that it is nearest to and 0.5 for others; field and text have the same rank; the node offers or shows the text."""
     fields = [i for i, n in enumerate(nodes) if n.flags & NodeFlag.EDITABLE]
     rank = {node: r for r, node in enumerate(fields)}
     for i, node in enumerate(nodes):
         if not node.flags & NodeFlag.INTERACTIVE:
             continue
-        label = set(words(node.label)) | set(words(node.attributes))
+        beside = _beside(node, texts, instruction)
         held = node.value.split("\n") if node.value else []
         for j, text in enumerate(texts):
             if text in held:
                 pair[i, j, 0] = 1.0
-            before, after = around[j]
-            if akin(label, before):
-                pair[i, j, 1] = 1.0
-            elif akin(label, after):
-                pair[i, j, 1] = 0.5
+            pair[i, j, 1] = beside[j]
             if rank.get(i) == j:
                 pair[i, j, 2] = 1.0
             if (node.options and text in node.options) or text == node.text:
                 pair[i, j, 3] = 1.0
+    claimed = pair[fields, : len(texts), 1].astype(np.float32) == 1.0
+    nameless, unclaimed = np.flatnonzero(~claimed.any(axis=1)), np.flatnonzero(~claimed.any(axis=0))
+    if len(nameless) == len(unclaimed) == 1 and len(fields) > 1:
+        # Of several fields and texts one is left of each: they belong together.
+        pair[fields[nameless[0]], unclaimed[0], 1] = 1.0
+
+
+def _beside(node: Node, texts: tuple[str, ...], instruction: Instruction) -> list[float]:
+    """How near the words about a node stand to each text in the instruction: 1 for the nearest, 0.5 for others, 0."""
+    label = words(node.label)
+    if not label and len(row := words(node.context)) <= _SHORT:
+        label = row  # what stands beside a field without a label is its label
+    about = frozenset(label) | frozenset(words(node.attributes))
+    distances = [instruction.distance(about, text) for text in texts]
+    nearest = min((d for d in distances if d is not None), default=None)
+    return [0.0 if d is None else 1.0 if d == nearest else 0.5 for d in distances]
 
 
 def _fill_texts(

@@ -17,6 +17,7 @@ _STARTS = re.compile(r"\b(?:start|begin)(?:s|ning|ing)? with ['\"“]([^'\"”]+
 _ENDS = re.compile(r"\bend(?:s|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
 _SHADES = frozenset(("shade", "shades", "tint", "tints", "tone", "tones", "hue", "hues"))
 _SAYS_NAME = 0.75
+_NEAR = 3
 _STEM = 5
 """Letters that two forms of a word share at least."""
 _POSSESSIVE = re.compile(r"['’]s$")
@@ -113,6 +114,9 @@ class Instruction:
     look_words: frozenset[str] = field(init=False)
     """The words that say how something looks."""
     _matches: dict[str, Match] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _distances: dict[tuple[frozenset[str], str], float | None] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         found: dict[str, int] = {}
@@ -240,13 +244,31 @@ class Instruction:
         # Of "Select Joanna's email" the name is Joanna.
         return [_POSSESSIVE.sub("", " ".join(run)) for run in runs if run]
 
-    def words_around(self, text: str, count: int = 3) -> tuple[frozenset[str], frozenset[str]]:
-        """Words before and after ``text``, nearest ``count`` of each."""
+    def distance(self, about: frozenset[str], text: str) -> float | None:
+        """How many words lie between ``text`` and the nearest word akin to one of ``about``.
+
+        Of two as near, the one before is nearer: half a word is added after the text. None where there is none among
+        the nearest three words on either side. Remembered, as :meth:`match` is.
+        """
+        key = about, text
+        if key not in self._distances:
+            if len(self._distances) > 2048:
+                self._distances.clear()
+            self._distances[key] = self._distance(about, text)
+        return self._distances[key]
+
+    def _distance(self, about: frozenset[str], text: str) -> float | None:
         at = self.text.find(text)
         if at < 0:
-            return frozenset(), frozenset()
-        after = words(self.text[at + len(text) :])[:count]
-        return frozenset(words(self.text[:at])[-count:]), frozenset(after)
+            return None
+        sides = (words(self.text[:at])[: -_NEAR - 1 : -1], words(self.text[at + len(text) :])[:_NEAR])
+        found = [
+            n + 0.5 * side
+            for side, near in enumerate(sides)
+            for n, word in enumerate(near)
+            if akin(about, frozenset((word,)))
+        ]
+        return min(found, default=None)
 
 
 def _find_words(text: str, part: str) -> int:
