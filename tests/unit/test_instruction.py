@@ -109,7 +109,10 @@ def test_plain_words_lose_the_span_and_nothing_else(span: str) -> None:
 
 
 def test_names_are_the_spans_or_what_looks_like_a_name() -> None:
-    assert Instruction('Find the email by "Bianka" and forward it to Harriot.').names == ("Bianka",)
+    assert Instruction('Find the email by "Bianka" and forward it to Harriot.').names == ("Bianka", "Harriot")
+    assert Instruction('Open the email by Georgena and reply "Magna in."').names == ("Magna in.", "Georgena")
+    assert Instruction('Enter "a" and press Submit.').names == ("a",)
+    assert Instruction("Select Karole by Monday.").names == ("Karole", "Monday")
     assert Instruction("Forward to Winnifred the email from Cherri.").names == ("Winnifred", "Cherri")
     assert Instruction("Select Joanna's email and delete.").names == ("Joanna",)
     assert "Joanna" in Instruction("Select Joanna's email and delete.").candidates(8)

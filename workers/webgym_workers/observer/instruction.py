@@ -13,6 +13,7 @@ __all__ = ["Instruction", "Match", "akin", "attribute_words", "words"]
 
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*", re.UNICODE)
+_OF_SOMEBODY = re.compile(r"\b(?:by|from|to|for|of) ([A-Z][^\W_]+)\b")
 _STARTS = re.compile(r"\b(?:start|begin)(?:s|ning|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
 _ENDS = re.compile(r"\bend(?:s|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
 _SHADES = frozenset(("shade", "shades", "tint", "tints", "tone", "tones", "hue", "hues"))
@@ -110,7 +111,8 @@ class Instruction:
     plain_words: tuple[str, ...] = field(init=False)
     """The words outside the spans: the verb and the nouns of the job itself."""
     names: tuple[str, ...] = field(init=False)
-    """The spans; where there are none, runs of words that look like names or values."""
+    """The spans, and names that follow a word such as "by" or "from"; where there are no spans, runs of words that look
+    like names or values."""
     look_words: frozenset[str] = field(init=False)
     """The words that say how something looks."""
     _matches: dict[str, Match] = field(init=False, default_factory=dict, repr=False, compare=False)
@@ -136,7 +138,8 @@ class Instruction:
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "words", words(self.text))
         object.__setattr__(self, "plain_words", words(rest))
-        object.__setattr__(self, "names", spans or tuple(dict.fromkeys(self._named_runs())))
+        named = (*spans, *(m[1] for m in _OF_SOMEBODY.finditer(rest))) if spans else self._named_runs()
+        object.__setattr__(self, "names", tuple(dict.fromkeys(named)))
         object.__setattr__(self, "look_words", LOOK_WORDS.intersection(self.plain_words))
 
     def match(self, text: str) -> Match:
