@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,18 +22,25 @@ const note = (name) => log.push([name, Date.now() - started, performance.now() -
 """
 
 
-async def _run(page: Page, site: str, script: str, budget: float = 2.0) -> tuple[list[Any], float]:
-    """The log of a script on a page that skips waits, and the seconds until it came to rest."""
+@asynccontextmanager
+async def _skipping(page: Page, site: str) -> AsyncIterator[None]:
+    """The page at a local document that skips its waits."""
     id = await page.add_script(SKIP_WAITS)
     try:
         await page.navigate(f"{site}/unrest.html")
+        yield
+    finally:
+        await page.remove_script(id)
+
+
+async def _run(page: Page, site: str, script: str, budget: float = 2.0) -> tuple[list[Any], float]:
+    """The log of a script on a page that skips waits, and the seconds until it came to rest."""
+    async with _skipping(page, site):
         await page.settle()
         start = time.perf_counter()
         await page.evaluate(f"void (() => {{ {_LOG} globalThis.log = log; {script} }})()")
         read = await page.evaluate_settled("JSON.stringify(log)", budget)
         return json.loads(read.value), time.perf_counter() - start
-    finally:
-        await page.remove_script(id)
 
 
 async def test_timers_fire_at_once_in_their_order_and_at_their_time(page: Page, site: str) -> None:
@@ -112,23 +121,17 @@ async def test_a_fault_in_a_timer_stops_nothing(page: Page, site: str) -> None:
 
 @pytest.mark.parametrize("kind", ["frames", "timers", "poll", "idle", "spinner"])
 async def test_what_never_ends_is_bounded_by_the_page_clock(page: Page, site: str, kind: str) -> None:
-    id = await page.add_script(SKIP_WAITS)
-    try:
-        await page.navigate(f"{site}/unrest.html")
+    async with _skipping(page, site):
         await page.evaluate(f"void endless.{kind}()")
         start = time.perf_counter()
         for _ in range(4):
             await page.evaluate_settled("1", 1.0)
         assert time.perf_counter() - start < 3
         assert (await page.evaluate_settled("1", 1.0)).settled
-    finally:
-        await page.remove_script(id)
 
 
 async def test_waiting_for_a_change_takes_none_of_our_time(page: Page, site: str) -> None:
-    id = await page.add_script(SKIP_WAITS)
-    try:
-        await page.navigate(f"{site}/unrest.html")
+    async with _skipping(page, site):
         await page.settle()
         start = time.perf_counter()
         assert not await page.wait_for_change(1.0)
@@ -138,19 +141,13 @@ async def test_waiting_for_a_change_takes_none_of_our_time(page: Page, site: str
         assert not await page.wait_for_change(1.0)
         assert await page.wait_for_change(1.0)
         assert time.perf_counter() - start < 1.0
-    finally:
-        await page.remove_script(id)
 
 
 async def test_dates_are_dates(page: Page, site: str) -> None:
-    id = await page.add_script(SKIP_WAITS)
-    try:
-        await page.navigate(f"{site}/unrest.html")
+    async with _skipping(page, site):
         checks = """[
           new Date() instanceof Date, new Date(0).getTime() === 0, typeof Date() === 'string',
           new Date(2020, 1, 3).getMonth() === 1, Date.UTC(1970, 0, 1) === 0, new Date().constructor === Date,
           class extends Date {}.name === '' && new (class extends Date {})(5).getTime() === 5,
           Math.abs(new Date() - Date.now()) < 50, Number.isInteger(Date.now())]"""
         assert all(await page.evaluate(checks))
-    finally:
-        await page.remove_script(id)

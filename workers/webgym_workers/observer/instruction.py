@@ -18,7 +18,9 @@ _STARTS = re.compile(r"\b(?:start|begin)(?:s|ning|ing)? with ['\"“]([^'\"”]+
 _ENDS = re.compile(r"\bend(?:s|ing)? with ['\"“]([^'\"”]+)['\"”]", re.IGNORECASE)
 _SHADES = frozenset(("shade", "shades", "tint", "tints", "tone", "tones", "hue", "hues"))
 _SAYS_NAME = 0.75
+"""Overlap of a text that says a name among other things."""
 _NEAR = 3
+"""Words on either side of a text that are said of it."""
 _STEM = 5
 """Letters that two forms of a word share at least."""
 _POSSESSIVE = re.compile(r"['’]s$")
@@ -115,6 +117,7 @@ class Instruction:
     like names or values."""
     look_words: frozenset[str] = field(init=False)
     """The words that say how something looks."""
+    _shades: bool = field(init=False, repr=False, compare=False)
     _matches: dict[str, Match] = field(init=False, default_factory=dict, repr=False, compare=False)
     _distances: dict[tuple[frozenset[str], str], float | None] = field(
         init=False, default_factory=dict, repr=False, compare=False
@@ -141,6 +144,7 @@ class Instruction:
         named = (*spans, *(m[1] for m in _OF_SOMEBODY.finditer(rest))) if spans else self._named_runs()
         object.__setattr__(self, "names", tuple(dict.fromkeys(named)))
         object.__setattr__(self, "look_words", LOOK_WORDS.intersection(self.plain_words))
+        object.__setattr__(self, "_shades", not _SHADES.isdisjoint(self.plain_words))
 
     def match(self, text: str) -> Match:
         """How ``text`` fits; remembered, since the same captions come back at every step."""
@@ -190,7 +194,7 @@ class Instruction:
         spans = {s.lower() for s in self.spans}
         if names & spans or (looks and looks.words & spans) or self._says(attributes):
             return 1.0
-        fit = looks.fit(self.look_words, shades=not _SHADES.isdisjoint(self.plain_words)) if looks else 0.0
+        fit = looks.fit(self.look_words, shades=self._shades) if looks else 0.0
         if fit == 1.0:
             return 1.0
         content = {w for w in self.words if w not in _STOP}

@@ -23,10 +23,10 @@ _SMALL, _LARGE = ("small", "little", "tiny"), ("large", "big", "huge")
 _ALIKE = 1.4
 """Sizes that differ by less than this are one size."""
 
-LOOK_WORDS = frozenset(
-    {*COLOR_WORDS, *_SMALL, *_LARGE, "letter", "digit"}.union(*_SHAPES.values()) - {"box", "shape"}
-    | {"shape", "shapes", "letters", "digits", "circles", "rectangles", "squares", "triangles"}
-)
+LOOK_WORDS = COLOR_WORDS.union(
+    *(_SMALL, _LARGE, *_SHAPES.values()),
+    ("letter", "digit", "shapes", "letters", "digits", "circles", "rectangles", "squares", "triangles"),
+) - {"box"}
 """Words of an instruction that say how something looks."""
 
 
@@ -81,7 +81,7 @@ def _figure(node: Node) -> tuple[str, ...]:
 def _looks(node: Node, middle: float, *, one_size: bool) -> Looks:
     form = _figure(node)
     colors = color_name(node.color).split()
-    if not form and not colors and not node.color:
+    if not form and not node.color:
         return _PLAIN
     size: tuple[str, ...] = ()
     if form:

@@ -340,7 +340,8 @@
   };
 
   // Menus open where the mouse rests, and mostly listen for that on the menu as a whole.
-  const opensOnHover = (el) => el.getAttribute('role') === 'menuitem' || (el.getAttribute('aria-haspopup') || 'false') !== 'false';
+  const hasPopup = (el) => (el.getAttribute('aria-haspopup') || 'false') !== 'false';
+  const opensOnHover = (el) => el.getAttribute('role') === 'menuitem' || hasPopup(el);
 
   // A drawing is one node, an icon mostly, unless what is drawn takes clicks of its own.
   const MAX_PARTS = 200;
@@ -489,7 +490,7 @@
       if (style) color = el.namespaceURI === 'http://www.w3.org/2000/svg' ? style.fill : style.backgroundColor;
       // A polygon of three corners is what people call it.
       const figure = tag === 'polygon' && el.points && el.points.numberOfItems === 3 ? 'triangle' : '';
-      const popup = (el.getAttribute('aria-haspopup') || 'false') !== 'false' ? 'popup' : '';
+      const popup = hasPopup(el) ? 'popup' : '';
       out.push([n.id, tag, control.type || popup || el.getAttribute('role') || figure, n.text, labelOf(el, skipped).slice(0, MAX_TEXT), attributeWords(el),
         rowOf(el, n.text), value, options, r.left, r.top, r.width, r.height, flags, color]);
       if (inFrame) out[out.length - 1].push(point && [point.x, point.y]);
