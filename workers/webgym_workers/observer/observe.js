@@ -143,7 +143,12 @@
   // A field's own list of its labels is looked for in the whole document each time; here all are found at once.
   let labels = new WeakMap();
   let clips = new WeakMap();
+  let surroundings = new WeakMap();
+  const LABELABLE = new Set(['BUTTON', 'INPUT', 'METER', 'OUTPUT', 'PROGRESS', 'SELECT', 'TEXTAREA']);
+  const canBeDisabled = (el) => isFormElement(el) || el.tagName === 'OPTION' || el.tagName === 'OPTGROUP' || el.tagName === 'FIELDSET';
+  const isFormElement = (el) => LABELABLE.has(el.tagName) || el.tagName.includes('-');
   const labelsOf = (el) => {
+    if (!isFormElement(el)) return [];
     const root = el.getRootNode();
     let known = labels.get(root);
     if (!known) {
@@ -157,13 +162,19 @@
     return known.get(el) || [];
   };
   const isToggle = (el) => el.tagName === 'INPUT' && (el.type === 'checkbox' || el.type === 'radio');
-  const isNative = (el) => (NATIVE.has(el.tagName) && !(el.tagName === 'A' && !el.hasAttribute('href') && !reacts(el))) ||
-    el.isContentEditable && !(el.parentElement && el.parentElement.isContentEditable) ||
-    ROLES.has(el.getAttribute('role')) || (el.hasAttribute('tabindex') && el.tabIndex >= 0) || standsFor(el) !== null;
+  // Most elements of a large page have no attributes at all: one question instead of one for each.
+  const isNative = (el) => {
+    const { tagName } = el;
+    if (NATIVE.has(tagName) && !(tagName === 'A' && !el.hasAttribute('href') && !reacts(el))) return true;
+    return el.hasAttributes() && (ROLES.has(el.getAttribute('role')) || (el.hasAttribute('tabindex') && el.tabIndex >= 0) ||
+      el.isContentEditable && !(el.parentElement && el.parentElement.isContentEditable)) || standsFor(el) !== null;
+  };
 
   const directText = (el) => {
+    // Nothing but text: at hand without an object for each of its pieces.
+    if (!el.firstElementChild && !el.shadowRoot) return squash(el.textContent);
     let text = '';
-    for (const child of childNodesOf(el)) {
+    for (let child = (el.shadowRoot || el).firstChild; child; child = child.nextSibling) {
       if (child.nodeType === 3) text += child.data;
       // A slot has no box of its own: the words put into it are its parent's.
       else if (child.tagName === 'SLOT') for (const put of childNodesOf(child)) if (put.nodeType === 3) text += put.data;
@@ -175,6 +186,7 @@
   const labelOf = (el, skipped) => {
     const own = labelsOf(el);
     if (own.length) return squash(own.map((l) => l.textContent).join(' '));
+    if (!el.hasAttributes() && !isFormElement(el)) return '';
     const by = el.getAttribute('aria-labelledby');
     if (by) {
       const text = by.split(/\s+/).map((i) => { const e = el.getRootNode().getElementById(i); return e ? e.textContent : ''; });
@@ -197,12 +209,12 @@
   };
 
   const attributeWords = (el) => {
-    const words = [el.getAttribute('type'), el.getAttribute('role'), el.id, el.getAttribute('name'),
+    const words = !el.hasAttributes() ? [] : [el.getAttribute('type'), el.getAttribute('role'), el.id, el.getAttribute('name'),
       el.getAttribute('class'), el.getAttribute('title'), el.getAttribute('alt'), el.getAttribute('aria-label')];
     if (el.firstElementChild && el.childElementCount <= 2 && !directText(el)) {
       for (const child of el.children) words.push(child.getAttribute('class'), child.getAttribute('alt'));
     }
-    return squash(words.filter(Boolean).join(' ')).slice(0, MAX_TEXT);
+    return words.length ? squash(words.filter(Boolean).join(' ')).slice(0, MAX_TEXT) : '';
   };
 
   // Date and time fields keep ISO values and show them as people write them; the agent reads and writes what is shown.
@@ -225,6 +237,7 @@
 
   const stateOf = (el) => {
     if (el.checked === true || (el.tagName === 'OPTION' && el.selected)) return true;
+    if (!el.hasAttributes()) return false;
     for (const name of ['aria-checked', 'aria-selected', 'aria-pressed', 'aria-expanded'])
       if (el.getAttribute(name) === 'true') return true;
     return /(^|[\s-])(active|selected|checked)(\s|$)/.test(el.getAttribute('class') || '');
@@ -310,16 +323,25 @@
     clips.set(el, clip);
     return clip;
   };
+  // The clips that an element is in; those of its neighbours are the same.
+  const clipsAround = (el) => {
+    const p = parentOf(el);
+    if (!p || p === el.ownerDocument.documentElement) return [];
+    let around = surroundings.get(p);
+    if (!around) {
+      const clip = p.nodeType === 1 ? clipOf(p) : null;
+      around = clip ? [clip, ...clipsAround(p)] : clipsAround(p);
+      surroundings.set(p, around);
+    }
+    return around;
+  };
   // Scrolled out of something that holds it, a frame maybe.
-  const clipped = (el) => {
-    const r = el.getBoundingClientRect();
+  const clipped = (el, r = el.getBoundingClientRect()) => {
     return clippedAt(el, r.left + r.width / 2, r.top + r.height / 2);
   };
   const clippedAt = (el, x, y) => {
-    const root = el.ownerDocument.documentElement;
-    for (let p = parentOf(el); p && p !== root; p = parentOf(p)) {
-      const clip = p.nodeType === 1 ? clipOf(p) : null;
-      if (clip && (y < clip.top || y > clip.bottom || x < clip.left || x > clip.right)) return true;
+    for (const clip of clipsAround(el)) {
+      if (y < clip.top || y > clip.bottom || x < clip.left || x > clip.right) return true;
     }
     const frame = frameOf(el.ownerDocument);
     if (!frame) return false;
@@ -357,11 +379,12 @@
     bent = new WeakMap();
     labels = new WeakMap();
     clips = new WeakMap();
+    surroundings = new WeakMap();
     scrollers = [];
     searches = 0;
     const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
     const active = focusedElement();
-    let visited = 0, truncated = false;
+    let visited = 0, truncated = false, labelled = false;
     targetPoints = new Map();
 
     const emit = (list, el, rect, text, bits, kind, target) => {
@@ -373,10 +396,13 @@
     // Returns what can be read below el, outside nodes of their own (for a container's own text), and whether there are nodes.
     const walk = (el, inside, depth) => {
       if (++visited > MAX_VISITED || depth > MAX_DEPTH) { truncated = true; return ['', 0, null]; }
-      if (SKIP.has(el.tagName) || skipped.has(el)) return ['', 0, null];
-      const style = getComputedStyle(el);
-      if (style.display === 'none' || +style.opacity <= 0.01) return ['', 0, null];
-      const boxless = style.display === 'contents' || (style.display === 'inline' && isNative(el));
+      const { tagName } = el;
+      if (SKIP.has(tagName) || skipped.has(el)) return ['', 0, null];
+      const style = getComputedStyle(el), { display } = style;
+      if (display === 'none' || +style.opacity <= 0.01) return ['', 0, null];
+      if (tagName === 'LABEL') labelled = true;
+      const native = isNative(el);
+      const boxless = display === 'contents' || (display === 'inline' && native);
       const rect = boxless ? boxOf(el) : rectOf(el);
       const before = texts.length;
       const least = isToggle(el) && labelsOf(el).length ? 2 : 0;
@@ -384,19 +410,19 @@
       const structural = isStructural(el);
       if (!structural && scrollable(el, style)) scrollers.push(el);
       const bits = reacts(el);
-      const native = isNative(el);
       const mine = native || (bits & (CLICK | DOUBLE | HOVER)) !== 0 ||
         (style.cursor === 'pointer' && el.parentElement && getComputedStyle(el.parentElement).cursor !== 'pointer');
       const taken = mine && !structural && shown && !style.cursor.endsWith('-resize');
       let text = '', readable = '', inner = 0, firstLeaf = null;
-      const atom = el.tagName === 'SELECT' || el.tagName === 'TEXTAREA' || el.tagName === 'svg' && taken && !hasParts(el);
+      const atom = tagName === 'SELECT' || tagName === 'TEXTAREA' || tagName === 'svg' && taken && !hasParts(el);
       if (!atom) {
-        const doc = innerDocument(el), slot = el.tagName === 'SLOT';
-        const own = shown && !slot && el.tagName !== 'IFRAME' ? directText(el) : '';
-        let children = childNodesOf(el);
-        if (el.tagName === 'IFRAME' || style.contentVisibility === 'hidden') children = [];
+        const doc = innerDocument(el), slot = tagName === 'SLOT';
+        const own = shown && !slot && tagName !== 'IFRAME' ? directText(el) : '';
+        // Without elements in it there is nothing to go into; frames have no element in them either.
+        let children = el.firstElementChild || el.shadowRoot || slot ? childNodesOf(el) : [];
+        if (children.length && (tagName === 'IFRAME' || style.contentVisibility === 'hidden')) children = [];
         // What a closed "details" holds has a box all the same.
-        else if (el.tagName === 'DETAILS' && !el.open) children = [...el.children].filter((c) => c.tagName === 'SUMMARY').slice(0, 1);
+        else if (tagName === 'DETAILS' && !el.open) children = [...el.children].filter((c) => c.tagName === 'SUMMARY').slice(0, 1);
         if (doc && doc.body && shown) {
           children = [doc.body];
           if (doc.scrollingElement && scrollable(doc.scrollingElement)) scrollers.push(doc.scrollingElement);
@@ -412,7 +438,7 @@
         }
         if (own) { text = text ? own + ' ' + text : own; firstLeaf = el; }
         if (own && !inside && !taken && !structural) {
-          const label = el.closest('label');
+          const label = labelled && el.closest('label');
           if (!(label && label.control)) emit(texts, el, rect, own, bits, 'text', null);
         }
       }
@@ -456,6 +482,8 @@
       return '';
     };
 
+    // Boxes in frames were put in place on the page; there the clip is the frame's document's.
+    const clippedHere = ({ el, rect }) => el.ownerDocument === document ? clipped(el, rect) : clipped(el);
     const out = [];
     let untested = MAX_TEXT_TESTS;
     for (const n of all) {
@@ -465,19 +493,19 @@
       if (n.kind === 'node') flags |= FLAG.interactive;
       if (stateOf(control)) flags |= FLAG.checked;
       if (control === active) flags |= FLAG.focused;
-      if (control.matches(':disabled') || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
+      if (canBeDisabled(control) && control.matches(':disabled') || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
       if (n.bits & DOUBLE) flags |= FLAG.dblclick;
       if (n.bits & HOVER || n.kind === 'node' && opensOnHover(el)) flags |= FLAG.hover;
       if (isEditable(el)) flags |= el.readOnly ? FLAG.readonly : FLAG.editable;
-      if (el.multiple && tag === 'select') flags |= FLAG.multiple;
+      if (tag === 'select' && el.multiple) flags |= FLAG.multiple;
       const target = targetPoints.get(n.id) || el;
       const r = target === el ? n.rect : boxOf(target);
       let point = null;
       if (!inView(r)) flags |= FLAG.offscreen;
       // Of a page full of text the first are tested; the others are taken to be seen where they are not scrolled away.
-      else if (n.kind !== 'node' && --untested < 0 && !inFrame) flags |= clipped(el) ? FLAG.offscreen : FLAG.hit;
+      else if (n.kind !== 'node' && --untested < 0 && !inFrame) flags |= clippedHere(n) ? FLAG.offscreen : FLAG.hit;
       else if ((point = hitPoint(el, r))) flags |= FLAG.hit;
-      else if (clipped(el) || underBar(r)) flags |= FLAG.offscreen;
+      else if (clippedHere(n) || underBar(r)) flags |= FLAG.offscreen;
       let value = null, options = null;
       if (tag === 'select') {
         options = [...el.options].filter((o) => !o.matches(':disabled')).slice(0, MAX_OPTIONS).map((o) => squash(o.textContent).slice(0, MAX_TEXT));
@@ -553,6 +581,7 @@
   const reached = (id, at) => {
     bent = new WeakMap();
     clips = new WeakMap();
+    surroundings = new WeakMap();
     const el = elementOf(id);
     return at.map(([x, y]) => {
       if (!el) return 0;
