@@ -111,6 +111,7 @@
     const assigned = el.tagName === 'SLOT' ? el.assignedNodes() : [];
     return assigned.length ? assigned : el.childNodes;
   };
+  const mayHoldElements = (el) => el.firstElementChild || el.shadowRoot || el.tagName === 'SLOT';
   const focusedElement = () => {
     let el = document.activeElement;
     while (el) {
@@ -143,12 +144,13 @@
   // A field's own list of its labels is looked for in the whole document each time; here all are found at once.
   let labels = new WeakMap();
   let clips = new WeakMap();
-  let surroundings = new WeakMap();
   const LABELABLE = new Set(['BUTTON', 'INPUT', 'METER', 'OUTPUT', 'PROGRESS', 'SELECT', 'TEXTAREA']);
-  const canBeDisabled = (el) => isFormElement(el) || el.tagName === 'OPTION' || el.tagName === 'OPTGROUP' || el.tagName === 'FIELDSET';
-  const isFormElement = (el) => LABELABLE.has(el.tagName) || el.tagName.includes('-');
+  const DISABLEABLE = new Set([...LABELABLE, 'OPTION', 'OPTGROUP', 'FIELDSET']);
+  // Elements of a page's own making may be part of forms, too.
+  const isCustom = (el) => el.tagName.includes('-');
+  const isLabelable = (el) => LABELABLE.has(el.tagName) || isCustom(el);
   const labelsOf = (el) => {
-    if (!isFormElement(el)) return [];
+    if (!isLabelable(el)) return [];
     const root = el.getRootNode();
     let known = labels.get(root);
     if (!known) {
@@ -172,9 +174,9 @@
 
   const directText = (el) => {
     // Nothing but text: at hand without an object for each of its pieces.
-    if (!el.firstElementChild && !el.shadowRoot) return squash(el.textContent);
+    if (!mayHoldElements(el)) return squash(el.textContent);
     let text = '';
-    for (let child = (el.shadowRoot || el).firstChild; child; child = child.nextSibling) {
+    for (const child of childNodesOf(el)) {
       if (child.nodeType === 3) text += child.data;
       // A slot has no box of its own: the words put into it are its parent's.
       else if (child.tagName === 'SLOT') for (const put of childNodesOf(child)) if (put.nodeType === 3) text += put.data;
@@ -186,7 +188,7 @@
   const labelOf = (el, skipped) => {
     const own = labelsOf(el);
     if (own.length) return squash(own.map((l) => l.textContent).join(' '));
-    if (!el.hasAttributes() && !isFormElement(el)) return '';
+    if (!el.hasAttributes() && !isLabelable(el)) return '';
     const by = el.getAttribute('aria-labelledby');
     if (by) {
       const text = by.split(/\s+/).map((i) => { const e = el.getRootNode().getElementById(i); return e ? e.textContent : ''; });
@@ -209,12 +211,13 @@
   };
 
   const attributeWords = (el) => {
-    const words = !el.hasAttributes() ? [] : [el.getAttribute('type'), el.getAttribute('role'), el.id, el.getAttribute('name'),
-      el.getAttribute('class'), el.getAttribute('title'), el.getAttribute('alt'), el.getAttribute('aria-label')];
+    const words = [];
+    if (el.hasAttributes()) words.push(el.getAttribute('type'), el.getAttribute('role'), el.id, el.getAttribute('name'),
+      el.getAttribute('class'), el.getAttribute('title'), el.getAttribute('alt'), el.getAttribute('aria-label'));
     if (el.firstElementChild && el.childElementCount <= 2 && !directText(el)) {
       for (const child of el.children) words.push(child.getAttribute('class'), child.getAttribute('alt'));
     }
-    return words.length ? squash(words.filter(Boolean).join(' ')).slice(0, MAX_TEXT) : '';
+    return squash(words.filter(Boolean).join(' ')).slice(0, MAX_TEXT);
   };
 
   // Date and time fields keep ISO values and show them as people write them; the agent reads and writes what is shown.
@@ -308,37 +311,30 @@
     }
     return null;
   };
-  // What an element lets be seen of its content where that is larger; kept for as long as one reading takes.
+  // What an element lets be seen of its content where that is larger.
   const clipOf = (el) => {
-    let clip = clips.get(el);
-    if (clip !== undefined) return clip;
-    clip = null;
     const tall = el.scrollHeight > el.clientHeight + 2, wide = el.scrollWidth > el.clientWidth + 2;
-    if (tall || wide) {
-      const style = getComputedStyle(el), b = el.getBoundingClientRect();
-      const down = tall && style.overflowY !== 'visible', across = wide && style.overflowX !== 'visible';
-      clip = { top: down ? b.top : -Infinity, bottom: down ? b.bottom : Infinity,
-        left: across ? b.left : -Infinity, right: across ? b.right : Infinity };
-    }
-    clips.set(el, clip);
-    return clip;
+    if (!tall && !wide) return null;
+    const style = getComputedStyle(el), b = el.getBoundingClientRect();
+    const down = tall && style.overflowY !== 'visible', across = wide && style.overflowX !== 'visible';
+    return { top: down ? b.top : -Infinity, bottom: down ? b.bottom : Infinity,
+      left: across ? b.left : -Infinity, right: across ? b.right : Infinity };
   };
-  // The clips that an element is in; those of its neighbours are the same.
+  // The clips that an element is in, which are those of its neighbours; kept for as long as one reading takes.
   const clipsAround = (el) => {
     const p = parentOf(el);
     if (!p || p === el.ownerDocument.documentElement) return [];
-    let around = surroundings.get(p);
+    let around = clips.get(p);
     if (!around) {
       const clip = p.nodeType === 1 ? clipOf(p) : null;
       around = clip ? [clip, ...clipsAround(p)] : clipsAround(p);
-      surroundings.set(p, around);
+      clips.set(p, around);
     }
     return around;
   };
   // Scrolled out of something that holds it, a frame maybe.
-  const clipped = (el, r = el.getBoundingClientRect()) => {
-    return clippedAt(el, r.left + r.width / 2, r.top + r.height / 2);
-  };
+  const clipped = (el, r = el.getBoundingClientRect()) =>
+    clippedAt(el, r.left + r.width / 2, r.top + r.height / 2);
   const clippedAt = (el, x, y) => {
     for (const clip of clipsAround(el)) {
       if (y < clip.top || y > clip.bottom || x < clip.left || x > clip.right) return true;
@@ -379,12 +375,11 @@
     bent = new WeakMap();
     labels = new WeakMap();
     clips = new WeakMap();
-    surroundings = new WeakMap();
     scrollers = [];
     searches = 0;
     const skipped = exclude ? new Set(document.querySelectorAll(exclude)) : new Set();
     const active = focusedElement();
-    let visited = 0, truncated = false, labelled = false;
+    let visited = 0, truncated = false;
     targetPoints = new Map();
 
     const emit = (list, el, rect, text, bits, kind, target) => {
@@ -400,7 +395,6 @@
       if (SKIP.has(tagName) || skipped.has(el)) return ['', 0, null];
       const style = getComputedStyle(el), { display } = style;
       if (display === 'none' || +style.opacity <= 0.01) return ['', 0, null];
-      if (tagName === 'LABEL') labelled = true;
       const native = isNative(el);
       const boxless = display === 'contents' || (display === 'inline' && native);
       const rect = boxless ? boxOf(el) : rectOf(el);
@@ -419,7 +413,7 @@
         const doc = innerDocument(el), slot = tagName === 'SLOT';
         const own = shown && !slot && tagName !== 'IFRAME' ? directText(el) : '';
         // Without elements in it there is nothing to go into; frames have no element in them either.
-        let children = el.firstElementChild || el.shadowRoot || slot ? childNodesOf(el) : [];
+        let children = mayHoldElements(el) ? childNodesOf(el) : [];
         if (children.length && (tagName === 'IFRAME' || style.contentVisibility === 'hidden')) children = [];
         // What a closed "details" holds has a box all the same.
         else if (tagName === 'DETAILS' && !el.open) children = [...el.children].filter((c) => c.tagName === 'SUMMARY').slice(0, 1);
@@ -438,7 +432,7 @@
         }
         if (own) { text = text ? own + ' ' + text : own; firstLeaf = el; }
         if (own && !inside && !taken && !structural) {
-          const label = labelled && el.closest('label');
+          const label = el.closest('label');
           if (!(label && label.control)) emit(texts, el, rect, own, bits, 'text', null);
         }
       }
@@ -493,7 +487,7 @@
       if (n.kind === 'node') flags |= FLAG.interactive;
       if (stateOf(control)) flags |= FLAG.checked;
       if (control === active) flags |= FLAG.focused;
-      if (canBeDisabled(control) && control.matches(':disabled') || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
+      if ((DISABLEABLE.has(control.tagName) || isCustom(control)) && control.matches(':disabled') || el.getAttribute('aria-disabled') === 'true') flags |= FLAG.disabled;
       if (n.bits & DOUBLE) flags |= FLAG.dblclick;
       if (n.bits & HOVER || n.kind === 'node' && opensOnHover(el)) flags |= FLAG.hover;
       if (isEditable(el)) flags |= el.readOnly ? FLAG.readonly : FLAG.editable;
@@ -581,7 +575,6 @@
   const reached = (id, at) => {
     bent = new WeakMap();
     clips = new WeakMap();
-    surroundings = new WeakMap();
     const el = elementOf(id);
     return at.map(([x, y]) => {
       if (!el) return 0;
