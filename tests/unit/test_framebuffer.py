@@ -97,7 +97,7 @@ def test_rows_may_be_padded_and_the_colour_table_of_any_length(tmp_path: Path) -
     assert framebuffer.pixels.shape == (4, 6, 4)
     assert framebuffer.rgb(5, 0) == (3, 2, 1)
     assert framebuffer.rgb(0, 3) == (12, 11, 10)
-    assert len(framebuffer.memory) == 4 * 32
+    assert framebuffer.pixels.strides == (32, 4, 1)
     found = framebuffer.mask((6, 5, 4))
     assert found.shape == (4, 6)
     assert found[1].all()

@@ -23,7 +23,7 @@ from webgym_workers.doctor.setting import Setting
 
 __all__ = ["check_packages", "check_server", "check_torch", "judge_packages", "judge_torch"]
 
-NEEDED = ("numpy", "pydantic", "redis", "gymnasium", "miniwob", "pillow")
+NEEDED = ("numpy", "pydantic", "redis", "gymnasium", "miniwob", "opencv-python-headless", "pillow")
 OPTIONAL = ("playwright", "matplotlib", "tensorboard")
 """Without them something is missing that a run can do without: a browser of Playwright's, pictures in the report."""
 

@@ -91,7 +91,6 @@ class Framebuffer:
     Attributes:
         layout: Where the pixels are.
         pixels: uint8 (height, width, 4), read-only; changes as the server draws.
-        memory: uint8 (height * stride,), the same bytes without a shape.
 
     Args:
         path: The file.
@@ -116,7 +115,6 @@ class Framebuffer:
         except OSError as error:
             raise DisplayGone(f"cannot map the framebuffer {path}: {error.strerror}") from error
         layout = self.layout
-        self.memory: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8, offset=layout.offset)
         self.pixels: NDArray[np.uint8] = np.ndarray(
             (layout.height, layout.width, 4), np.uint8, mapped, layout.offset, (layout.stride, 4, 1)
         )

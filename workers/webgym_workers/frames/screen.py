@@ -1,4 +1,4 @@
-"""Frames from the screen: of the page as it was read, whole, and made from the framebuffer in one pass.
+"""Frames from the screen: of the page as it was read, whole, and made from the framebuffer in place.
 
 Two questions are answered by what the display says, not by waiting a while.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -27,8 +26,7 @@ from numpy.typing import NDArray
 from webgym_workers.browser.faults import DisplayGone
 from webgym_workers.frames.calibration import PageArea
 from webgym_workers.frames.display import Display
-from webgym_workers.frames.framebuffer import Layout
-from webgym_workers.frames.resize import page_image, shrink
+from webgym_workers.frames.resize import shrink
 from webgym_workers.frames.ring import FrameRing
 from webgym_workers.frames.screenshot import ScreenshotFrames
 
@@ -104,8 +102,8 @@ class ScreenFrames:
         width, height = page.viewport
         # The middle of the mark.
         self._mark = area.at(width - MARK_CSS_PIXELS / 2, height - MARK_CSS_PIXELS / 2)
-        framebuffer = display.framebuffer
-        self._image = page_image(framebuffer.memory, framebuffer.layout, area)
+        # A view: it shows what is drawn later, too.
+        self._pixels = display.framebuffer.pixels[area.y : area.y + area.height, area.x : area.x + area.width]
 
     def mark(self) -> str:
         """A JavaScript expression that paints the mark in its next colour; true when it could."""
@@ -174,7 +172,7 @@ class ScreenFrames:
         for _ in range(1 if self._restless else TRIES):
             before = await display.still()
             if before is not None:
-                await self._shrink(frame)
+                await self._shrink(self._pixels, frame)
                 await display.sync()
                 if display.serial == before:
                     self._restless = False
@@ -183,21 +181,18 @@ class ScreenFrames:
         self._restless = True
         self.counters.copies += 1
         async with display.held():
-            copied = self._copy()
-        height, width = copied.shape[:2]
-        layout = Layout(0, width, height, width * 4, display.framebuffer.layout.channels)
-        image = page_image(copied.reshape(-1), layout, PageArea(0, 0, width, height, self.area.scale))
-        await _in_thread(shrink, image, layout.channels, frame, self._patch)
+            copied = self._pixels.copy()
+        await self._shrink(copied, frame)
 
     def black(self) -> bool:
         """Whether the page's part of the screen is all black: what a display shows that nobody draws on.
 
         A black page is, too; its mark is not.
         """
-        area = self.area
-        page = self.display.framebuffer.pixels[area.y : area.y + area.height, area.x : area.x + area.width]
         # The fourth byte is no colour.
-        return not any(page[..., channel].any() for channel in self.display.framebuffer.layout.channels)
+        return not any(
+            self._pixels[..., channel].any() for channel in self.display.framebuffer.layout.channels
+        )
 
     async def _colour(self) -> None:
         """Wait a while for a page that is all black: a new one may not have been drawn at all yet.
@@ -233,19 +228,11 @@ class ScreenFrames:
             if not await self.display.drawn(QUIET_SECONDS):
                 return
 
-    async def _shrink(self, frame: NDArray[np.uint8]) -> None:
+    async def _shrink(self, pixels: NDArray[np.uint8], frame: NDArray[np.uint8]) -> None:
+        """In a thread: OpenCV lets go of Python's lock, so the loop goes on meanwhile.
+
+        A caller that is cancelled leaves the thread at work; what it writes to is held by its arguments until it is
+        done.
+        """
         channels = self.display.framebuffer.layout.channels
-        await _in_thread(shrink, self._image, channels, frame, self._patch)
-
-    def _copy(self) -> NDArray[np.uint8]:
-        area = self.area
-        pixels = self.display.framebuffer.pixels
-        return np.ascontiguousarray(pixels[area.y : area.y + area.height, area.x : area.x + area.width])
-
-
-async def _in_thread(work: Callable[..., None], *arguments: object) -> None:
-    """Pillow lets go of Python's lock, so the loop goes on meanwhile.
-
-    A caller that is cancelled leaves the thread at work; what it writes to is held by its arguments until it is done.
-    """
-    await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+        await asyncio.get_running_loop().run_in_executor(None, shrink, pixels, channels, frame, self._patch)

@@ -83,4 +83,4 @@ def frame_of(screenshot: bytes, out: NDArray[np.uint8]) -> None:
     """
     height, width = out.shape[:2]
     image = Image.open(io.BytesIO(screenshot)).convert("RGB")
-    out[...] = np.asarray(squeeze(image, (width, height)))
+    out[...] = squeeze(np.asarray(image), (width, height))
