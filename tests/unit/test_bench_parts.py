@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import mmap
 import os
 import socket
 from itertools import islice
@@ -155,6 +156,15 @@ def test_memory_of_this_process_is_seen() -> None:
     assert tree_bytes(descendants=False) - before > 20_000_000
     assert tree_bytes() > len(block)
     assert tree_bytes(2**22 + 1) == 0
+
+
+def test_memory_without_files_is_what_the_process_itself_made() -> None:
+    before = tree_bytes(descendants=False, files=False)
+    # The interpreter and the libraries at least are pages of files.
+    assert tree_bytes(descendants=False) - before > 1_000_000
+    with mmap.mmap(-1, 30_000_000) as shared:
+        shared[:] = b"x" * len(shared)
+        assert tree_bytes(descendants=False, files=False) - before > 20_000_000
 
 
 async def test_the_server_waits_and_serves_each_page() -> None:

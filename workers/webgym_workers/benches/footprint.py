@@ -26,17 +26,24 @@ def _tree(root: int | None = None) -> list[psutil.Process]:
     return []
 
 
-def proportional_bytes(process: psutil.Process) -> int:
+def proportional_bytes(process: psutil.Process, *, files: bool = True) -> int:
     """Memory of one process, of pages shared by several only its part; where the system does not tell, resident.
 
     A process that has ended takes none.
+
+    Args:
+        process: The process.
+        files: Whether pages of files count, such as those of programs. Others who run the same program share them, so
+            that they come and go with what else there is on the machine; and the kernel can drop them at any time.
     """
+    wanted = ("Pss:",) if files else ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")
     with contextlib.suppress(psutil.Error):
         try:
             with open(f"/proc/{process.pid}/smaps_rollup", encoding="ascii") as lines:
-                for line in lines:
-                    if line.startswith("Pss:"):
-                        return int(line.split()[1]) * 1024
+                told = [int(words[1]) for words in map(str.split, lines) if words[0] in wanted]
+            # Kernels before 5.9 tell only the sum.
+            if len(told) == len(wanted):
+                return sum(told) * 1024
         except ProcessLookupError:
             return 0
         except OSError:
@@ -45,15 +52,16 @@ def proportional_bytes(process: psutil.Process) -> int:
     return 0
 
 
-def tree_bytes(root: int | None = None, *, descendants: bool = True) -> int:
+def tree_bytes(root: int | None = None, *, descendants: bool = True, files: bool = True) -> int:
     """Memory of a process and its descendants, what they share counted once.
 
     Args:
         root: Its id; None is this process.
         descendants: False for the process alone.
+        files: As for :func:`proportional_bytes`.
     """
     tree = _tree(root)
-    return sum(proportional_bytes(process) for process in (tree if descendants else tree[:1]))
+    return sum(proportional_bytes(process, files=files) for process in (tree if descendants else tree[:1]))
 
 
 class CpuMeter:

@@ -273,7 +273,7 @@ class _Soak:
             f"{fitted.slope:+.2f} MB per 1,000 resets after the first {self._warm_up}, with a standard error of "
             f"{fitted.error:.2f}: our process {slopes['process'].slope:+.2f}, browsers "
             f"{slopes['browsers'].slope:+.2f}. Memory is looked at while all browsers show the same page, their "
-            "garbage collected; what processes share counts once.",
+            "garbage collected; what processes share counts once, and pages of programs, which others share, not.",
             f"{self._browsers} browsers{', frames from displays' if self._frames else ', headless'}; "
             f"{len(MINIWOB)} MiniWoB tasks and {len(LOCAL_PAGES)} local pages, up to {LONGEST_STRETCH} resets in a row "
             f"on one; {self._done} resets in {end.seconds:.0f} s.",
@@ -321,9 +321,9 @@ def _sizes(pool: BrowserPool) -> tuple[int, dict[int, tuple[int, int]]]:
             continue
         assert isinstance(process, ChromiumProcess)
         display = process.display
-        size = tree_bytes(process.pid) + (tree_bytes(display.pid) if display is not None else 0)
+        size = sum(tree_bytes(one.pid, files=False) for one in (process, display) if one is not None)
         browsers[index] = process.pid, size
-    return tree_bytes(descendants=False), browsers
+    return tree_bytes(descendants=False, files=False), browsers
 
 
 def _row(sample: Sample) -> dict[str, Any]:
