@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 from webgym_workers.observer.looks import LOOK_WORDS, Looks
 
 __all__ = ["Instruction", "Match", "akin", "attribute_words", "words"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*", re.UNICODE)
@@ -24,6 +28,8 @@ _NEAR = 3
 _STEM = 5
 """Letters that two forms of a word share at least."""
 _POSSESSIVE = re.compile(r"['’]s$")
+_MOST_REMEMBERED = 2048
+"""Answers of each kind: of a page whose texts change all the time, no more are kept."""
 _PUNCTUATION = ".,;:!?()[]\"'“”«»"
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|[\W_]+|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
 
@@ -119,6 +125,9 @@ class Instruction:
     """The words that say how something looks."""
     _shades: bool = field(init=False, repr=False, compare=False)
     _matches: dict[str, Match] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _unwritten: dict[tuple[str, str, Looks | None], float] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
     _distances: dict[tuple[frozenset[str], str], float | None] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
@@ -150,12 +159,7 @@ class Instruction:
         """How ``text`` fits; remembered, since the same captions come back at every step."""
         if not text or len(text) > 160:
             return _NONE
-        known = self._matches.get(text)
-        if known is None:
-            if len(self._matches) > 2048:
-                self._matches.clear()
-            known = self._matches[text] = self._match(text)
-        return known
+        return _remembered(self._matches, text, lambda: self._match(text))
 
     def _match(self, text: str) -> Match:
         at = _find_words(self.text, text)
@@ -187,8 +191,12 @@ class Instruction:
         1 when a span is named by an attribute (``type="checkbox"``) or a look, when all that the instruction says of
         looks is true of the node, or when an attribute's value with digits stands in the instruction
         (``id="(1,-2)"``, ``name="row-17"``); else half the share of the words for looks that are true of it, or 0.5
-        when an attribute is a plain word.
+        when an attribute is a plain word. Remembered, as :meth:`match` is.
         """
+        key = attributes, tag, looks
+        return _remembered(self._unwritten, key, lambda: self._match_attributes(*key))
+
+    def _match_attributes(self, attributes: str, tag: str, looks: Looks | None) -> float:
         names = attribute_words(attributes) | {tag}
         names = names.union(*(_SYNONYMS[n] for n in names if n in _SYNONYMS))
         spans = {s.lower() for s in self.spans}
@@ -257,12 +265,7 @@ class Instruction:
         Of two as near, the one before is nearer: half a word is added after the text. None where there is none among
         the nearest three words on either side. Remembered, as :meth:`match` is.
         """
-        key = about, text
-        if key not in self._distances:
-            if len(self._distances) > 2048:
-                self._distances.clear()
-            self._distances[key] = self._distance(about, text)
-        return self._distances[key]
+        return _remembered(self._distances, (about, text), lambda: self._distance(about, text))
 
     def _distance(self, about: frozenset[str], text: str) -> float | None:
         at = self.text.find(text)
@@ -276,6 +279,17 @@ class Instruction:
             if akin(about, frozenset((word,)))
         ]
         return min(found, default=None)
+
+
+def _remembered(memory: dict[K, V], key: K, find: Callable[[], V]) -> V:
+    """What was found for a key before, or is found now."""
+    try:
+        return memory[key]
+    except KeyError:
+        if len(memory) > _MOST_REMEMBERED:
+            memory.clear()
+        memory[key] = found = find()
+        return found
 
 
 def _find_words(text: str, part: str) -> int:
