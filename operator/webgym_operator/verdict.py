@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,9 @@ from webgym_operator.ledger import Ledger
 from webgym_operator.observed import Life, Observed
 from webgym_operator.run import Run, seconds_of
 
-__all__ = ["Verdict", "active_seconds", "judge", "recorded_verdict"]
+__all__ = ["Verdict", "active_seconds", "judge", "recorded_verdict", "told_reason"]
+
+_ENDED = re.compile(r"training ended \((.+?)\)")
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,9 @@ def _learning(observed: Observed, now: float) -> bool:
 def _summary(reason: str, success: float | None) -> str:
     rate = "" if success is None else f", success rate {success:.3g}"
     return f"training ended ({reason or 'done'}){rate}"
+
+
+def told_reason(verdict: Verdict) -> str:
+    """In one word why training ended, as ``webgym run`` has it (``success``, ``seconds``, ...), or why it failed."""
+    told = _ENDED.match(verdict.message) if verdict.succeeded else None
+    return told[1] if told else verdict.reason

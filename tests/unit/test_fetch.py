@@ -19,11 +19,11 @@ from webgym.rundir import RunDirectory
 from webgym.spec import KIND
 from webgym_operator.client.archive import BrokenArchive, extract
 from webgym_operator.client.fetch import FetchCommand
-from webgym_operator.client.fetched import local_manifest
+from webgym_operator.client.fetched import local_manifest, summary_facts
 from webgym_operator.client.logs import LogsCommand, readable
 from webgym_operator.client.refusal import ClusterError
 from webgym_operator.client.volume import reader_pod
-from webgym_operator.conditions import Condition
+from webgym_operator.conditions import Condition, merge_conditions
 
 __all__ = ["lab"]
 
@@ -54,7 +54,7 @@ def names(folder: Path) -> list[str]:
 FETCHED = [
     *(".webgym/uid", "checkpoints/best.json"),
     *(f"checkpoints/step-{step}/{name}" for step in (100, 200) for name in ("manifest.json", "online.npz")),
-    *("metrics.jsonl", "run.yaml", "webgymrun.json"),
+    *("metrics.jsonl", "run.yaml", "summary.json", "webgymrun.json"),
 ]
 
 
@@ -74,6 +74,7 @@ async def test_a_run_that_lives_is_read_through_its_learner(
     assert lab.server.requests["POST Pod"] == 0
     # What it is now is a folder that webgym eval takes, with nothing in it that only the cluster has.
     assert RunDirectory.open(out).uid == UID
+    assert json.loads((out / "summary.json").read_text())["out"] == str(out)
     spec = load_manifest(out / "run.yaml").spec
     assert (spec.redis.url, spec.workers.replicas, spec.workers.image) == (None, 1, None)
     assert json.loads((out / "webgymrun.json").read_text())["spec"]["workers"]["replicas"] == 4
@@ -96,6 +97,49 @@ async def test_a_run_that_is_over_is_read_through_a_pod_of_its_own(lab: Lab) -> 
     assert names(lab.folder / "out") == FETCHED
     lab.server.start_pods()
     assert lab.server.names("Pod") == ["demo-learner-0-0"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (Condition("Succeeded", "Unknown", "Training", "training"), (None, None, None)),
+        (
+            Condition("Succeeded", "True", "Completed", "training ended (success), success rate 1"),
+            ("success", 0, None),
+        ),
+        (Condition("Succeeded", "True", "Completed", "training ended (done)"), ("done", 0, None)),
+        (
+            Condition("Succeeded", "False", "DeadlineExceeded", "activeDeadlineSeconds: not done after 9 s"),
+            ("DeadlineExceeded", 1, "activeDeadlineSeconds: not done after 9 s"),
+        ),
+        (
+            Condition("Succeeded", "False", "Diverged", "the loss is not finite"),
+            ("Diverged", 4, "the loss is not finite"),
+        ),
+    ],
+)
+def test_the_summary_says_how_the_run_ended(condition: Condition, expected: tuple[object, ...]) -> None:
+    over = condition.status != "Unknown"
+    status = {
+        "conditions": merge_conditions({}, [condition], generation=1, now=0.0),
+        "startTime": "2026-12-03T10:00:00Z",
+        **({"completionTime": "2026-12-03T10:01:30Z"} if over else {}),
+        "failures": {"browser": 2},
+    }
+    run = make_run({"task": {"name": "miniwob.click-link"}})
+    assert run.manifest is not None
+    facts = summary_facts(
+        {"metadata": {"name": "demo", "generation": 1}, "spec": {}, "status": status}, run.manifest
+    )
+    assert (facts["stop_reason"], facts["exit_code"], facts["message"]) == expected
+    assert facts["seconds"] == (90.0 if over else None)
+    assert (facts["name"], facts["tasks"], facts["restarts"]) == (
+        "demo",
+        ["miniwob.click-link"],
+        {"browser": 2},
+    )
+    # The report must not show the machine that fetched it as the one that trained.
+    assert "processor" not in facts["machine"]
 
 
 async def test_the_pod_goes_whatever_happens(lab: Lab) -> None:

@@ -74,7 +74,13 @@ class FetchCommand:
             ClusterError: the API server refuses, or cannot be reached.
         """
         from webgym_operator.client.access import open_cluster
-        from webgym_operator.client.fetched import check_target, install, write_identity
+        from webgym_operator.client.fetched import (
+            check_target,
+            install,
+            summary_facts,
+            write_identity,
+            write_summary,
+        )
         from webgym_operator.client.find import find_run
         from webgym_operator.client.follow import ProgressLine
         from webgym_operator.run import Run
@@ -98,6 +104,7 @@ class FetchCommand:
                     install(scratch, target)
             finally:
                 line.close()
+        write_summary(target, summary_facts(body, run.manifest))
         report = _report(target)
         return _told(args, target, size, damaged, report)
 

@@ -12,12 +12,23 @@ from typing import Any
 
 from webgym.errors import OutputError
 from webgym.manifest import dump_manifest
+from webgym.run.summary import compose_summary
 from webgym.rundir import RunDirectory, write_atomic, write_json
 from webgym.spec import Redis, RunManifest, Storage
 from webgym.spec.pods import Resources
-from webgym_operator.run import Object
+from webgym_operator.client.describe import verdict
+from webgym_operator.run import Object, seconds_of
+from webgym_operator.verdict import recorded_verdict, told_reason
 
-__all__ = ["check_target", "damaged_checkpoints", "install", "local_manifest", "write_identity"]
+__all__ = [
+    "check_target",
+    "damaged_checkpoints",
+    "install",
+    "local_manifest",
+    "summary_facts",
+    "write_identity",
+    "write_summary",
+]
 
 _CHECKPOINT = re.compile(r"step-\d{1,18}")
 _BEST = "best.json"
@@ -101,6 +112,42 @@ def write_identity(folder: Path, run: Object, manifest: RunManifest, damaged: li
     write_atomic(folder / "run.yaml", dump_manifest(local_manifest(manifest)))
     write_atomic(folder / ".webgym" / "uid", str(run["metadata"]["uid"]) + "\n")
     (folder / "logs").mkdir(exist_ok=True)
+
+
+def summary_facts(run: Object, manifest: RunManifest) -> dict[str, Any]:
+    """What the summary of a run that ``webgym run`` made has from its supervisor, here from the run's status.
+
+    Args:
+        run: as the server has it.
+        manifest: of the run.
+    """
+    status = run.get("status") or {}
+    over, code = recorded_verdict(status), verdict(run)
+    times = [seconds_of(status.get(name)) for name in ("startTime", "completionTime")]
+    return {
+        "name": manifest.metadata.name,
+        "tasks": [task.name for task in manifest.spec.tasks],
+        "stop_reason": None if over is None else told_reason(over),
+        "exit_code": None if code is None else int(code),
+        "message": None if over is None or over.succeeded else over.message,
+        "seconds": None if times[0] is None or times[1] is None else times[1] - times[0],
+        "restarts": dict(status.get("failures") or {}),
+        # Where it is fetched to is not where it was trained.
+        "machine": {"system": "Kubernetes"},
+    }
+
+
+def write_summary(folder: Path, facts: dict[str, Any]) -> None:
+    """Write ``summary.json`` of a fetched run.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    directory = RunDirectory.open(folder, "fetch")
+    try:
+        write_json(directory.summary, compose_summary(directory, facts))
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
 def check_target(target: Path, uid: str) -> None:
