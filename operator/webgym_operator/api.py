@@ -90,7 +90,8 @@ class Api:
     async def __aenter__(self) -> Api:
         secure = self._info.server.startswith("https")
         connector = aiohttp.TCPConnector(limit=64, ssl=self._info.as_ssl_context() if secure else True)
-        self._session = aiohttp.ClientSession(connector=connector)
+        # The server names whoever changes a field after the beginning of this.
+        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": "webgym-operator"})
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -277,21 +277,44 @@ class _Reconciliation:
         return scale
 
     def _progress(self, doing: str, message: str, *, wanted: int, scale: Scale | None = None) -> None:
+        ready = ready_condition(
+            self._run.spec, self._observed, self._live_workers, wanted=wanted, now=self._now
+        )
+        reason, text = self._phase()
+        starting = reason == "Starting"
         obstacle = progress_obstacle(self._observed.pods, self._now)
+        if obstacle is None and starting and ready.reason == "RedisUnreachable" and self._run.spec.redis.url:
+            obstacle = ready.reason, ready.message
         if obstacle is not None:
             progressing = Condition("Progressing", "False", *obstacle)
+            if starting:
+                # What people look at first says what they wait for.
+                reason, text = obstacle
+            said = condition_of(self._run.status, "Progressing")
+            if (said.get("reason"), said.get("message")) != obstacle:
+                self._plan.notes.append(Note(*obstacle, "Warning"))
         elif doing:
             last = self._ledger.last_failure if doing == "Restarting" else ""
             progressing = Condition("Progressing", "True", doing, message or last or _DOING.get(doing, doing))
+        elif starting and ready.status != "True":
+            progressing = Condition("Progressing", "True", "Starting", ready.message)
         else:
             progressing = Condition("Progressing", "False", "Stable", "nothing is changing")
+        self._write_status(
+            [
+                Condition("Succeeded", "Unknown", reason, text),
+                ready,
+                progressing,
+                Condition("Suspended", "False", "Active", "spec.suspend is false"),
+            ],
+            wanted=wanted,
+            scale=scale,
+        )
+
+    def _phase(self) -> tuple[str, str]:
+        """Reason and message of a run that goes on, by what its learner says."""
         figures = self._observed.figures
         phase = figures.snapshot.phase if figures is not None else ""
-        reason, text = {
-            "train": ("Training", "the agent is being trained"),
-            "evaluate": ("Evaluating", "the agent is being evaluated"),
-            "done": ("Finishing", "the verdict is there; the last files are being written"),
-        }.get(phase, ("Starting", "its programs are being started"))
         before = condition_of(self._run.status, "Succeeded")
         if (
             not phase
@@ -299,19 +322,12 @@ class _Reconciliation:
             and before.get("reason") in ("Training", "Evaluating")
         ):
             # Redis does not answer: that is for Ready to say.
-            reason, text = str(before["reason"]), str(before.get("message", ""))
-        self._write_status(
-            [
-                Condition("Succeeded", "Unknown", reason, text),
-                ready_condition(
-                    self._run.spec, self._observed, self._live_workers, wanted=wanted, now=self._now
-                ),
-                progressing,
-                Condition("Suspended", "False", "Active", "spec.suspend is false"),
-            ],
-            wanted=wanted,
-            scale=scale,
-        )
+            return str(before["reason"]), str(before.get("message", ""))
+        return {
+            "train": ("Training", "the agent is being trained"),
+            "evaluate": ("Evaluating", "the agent is being evaluated"),
+            "done": ("Finishing", "the verdict is there; the last files are being written"),
+        }.get(phase, ("Starting", "its programs are being started"))
 
     def _keep_up(self, *, workers: int, redis_replicas: int, create: bool) -> None:
         world = self._world

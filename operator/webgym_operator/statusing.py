@@ -79,7 +79,9 @@ def ready_condition(
         why = _obstacles(observed.of("redis")) or "its pod is not ready"
         return Condition("Ready", "False", "RedisNotReady", f"Redis: {why}")
     if observed.figures is None and observed.figures_error:
-        return Condition("Ready", "False", "RedisUnreachable", observed.figures_error)
+        # What could be changed about a server of the user's cannot be about the run's own.
+        why = observed.figures_error if spec.redis.url else observed.figures_error.partition("; ")[0]
+        return Condition("Ready", "False", "RedisUnreachable", why)
     learners = [pod for pod in observed.of("learner") if pod.life(now) is Life.LIVE]
     ready = sum(pod.ready for pod in learners)
     if ready < spec.learner.replicas:

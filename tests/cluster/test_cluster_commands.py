@@ -81,7 +81,7 @@ async def test_a_run_is_submitted_stopped_and_resumed(cluster: Cluster, capsys: 
 
         async def seen() -> bool:
             found = await told(cluster, capsys, StatusCommand, "click-button")
-            return bool(found["pods"]) and found["state"] == "Starting"
+            return bool(found["pods"]) and found["state"] != "Unseen"
 
         await cluster.until("its pods are there", seen)
         with pytest.raises(UsageError, match="did you mean click-button"):

@@ -42,6 +42,53 @@ def test_an_outside_redis_is_not_waited_for() -> None:
     assert "StatefulSet" not in cluster.kinds()
 
 
+def test_while_programs_come_up_the_run_progresses() -> None:
+    cluster = Cluster()
+    for _ in range(6):
+        cluster.reconcile()
+        assert cluster.condition("Progressing")[0] == "True"
+        if "Pod" in cluster.kinds():
+            break
+        cluster.kubelet()
+    # Made and not ready yet, with nothing left to do about it.
+    assert not cluster.reconcile().actions
+    assert cluster.condition("Progressing") == ("True", "Starting")
+    assert cluster.message("Progressing") == "0 of 1 learners are ready"
+    assert cluster.condition("Succeeded") == ("Unknown", "Starting")
+
+
+def test_what_keeps_a_run_from_starting_is_said_first_and_once_by_an_event() -> None:
+    cluster = Cluster(schedulable=False)
+    cluster.settle()
+    assert cluster.condition("Succeeded") == ("Unknown", "Unschedulable")
+    assert cluster.message("Succeeded") == cluster.message("Progressing")
+    assert [note for note in cluster.notes if note.startswith("Unschedulable: ")] == [
+        "Unschedulable: learner-0: Unschedulable: 0/1"
+    ]
+    before = cluster.writes
+    assert not cluster.reconcile().notes
+    assert cluster.writes == before
+
+
+def test_a_redis_of_the_users_that_does_not_answer_is_in_the_way() -> None:
+    cluster = Cluster({"redis": {"url": "redis://redis.example.com"}})
+    cluster.figures_error = (
+        "Redis at redis://redis.example.com cannot be reached (refused); does the URL fit?"
+    )
+    cluster.settle()
+    assert cluster.condition("Succeeded") == ("Unknown", "RedisUnreachable")
+    assert cluster.message("Succeeded") == cluster.figures_error
+    assert cluster.condition("Progressing") == ("False", "RedisUnreachable")
+    # There is no URL to change where the run has a Redis of its own.
+    cluster = running()
+    cluster.figures, cluster.figures_error = (
+        None,
+        "Redis at redis://10.0.0.1 cannot be reached (refused); check redis.url",
+    )
+    cluster.reconcile()
+    assert cluster.message("Ready") == "Redis at redis://10.0.0.1 cannot be reached (refused)"
+
+
 def test_the_status_says_what_autoscalers_and_people_ask() -> None:
     cluster = running(workers(2))
     cluster.say("train", steps=500, success=0.25, steps_per_second=80.5, staleness=3.2, time_left=40.2)
