@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -39,11 +40,13 @@ def test_latencies_are_seeded_and_lognormal() -> None:
     assert np.std(logs) == pytest.approx(1.0, abs=0.05)
 
 
-def test_the_far_page_names_one_of_its_buttons_and_judges_the_press() -> None:
-    task = FarPage("http://127.0.0.1:1")
+@pytest.mark.parametrize("presses", [1, 2])
+def test_the_far_page_names_some_of_its_buttons_and_judges_the_presses(presses: int) -> None:
+    task = FarPage("http://127.0.0.1:1", buttons=6, presses=presses)
     for seed in range(20):
-        _, word, _ = task.goal(seed).split('"')
-        assert f'"{word}"' in task.setup(seed)
+        named = task.goal(seed).split('"')[1::2]
+        assert len(set(named)) == presses
+        assert f", {json.dumps(named)}, " in task.setup(seed)
     assert not task.judge(None).done
     assert not task.judge({"paid": False, "right": False}).done
     right, wrong = (task.judge({"paid": True, "right": right}) for right in (True, False))

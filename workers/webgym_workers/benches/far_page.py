@@ -1,4 +1,4 @@
-"""A task on a page of a far-away server: press the named button; every step is answered late, by how much is seeded."""
+"""A task on a page of a far-away server: press the named buttons; each step is answered late, by how much is seeded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from webgym_workers.tasks.task import Outcome, Task, js
 __all__ = ["FarPage", "latencies"]
 
 WORDS = ("apple", "cherry", "grape", "lemon", "mango", "peach", "plum", "quince")
-_BUTTONS = 4
 
 
 def latencies(seed: int, steps: int, median_ms: float, sigma: float) -> list[int]:
@@ -22,12 +21,14 @@ def latencies(seed: int, steps: int, median_ms: float, sigma: float) -> list[int
 
 
 class FarPage(Task):
-    """One press of the right button of four.
+    """Press buttons in the order in which they are named; a pressed one can be pressed no more.
 
     Args:
         server: address of a :mod:`~webgym_workers.benches.local_server`.
         median_ms: of the latencies.
         sigma: of their logarithms.
+        buttons: how many there are, at most eight.
+        presses: how many of them are named.
     """
 
     max_steps: ClassVar[int] = 4
@@ -36,8 +37,12 @@ class FarPage(Task):
     over = "probe.paid"
     resets_in_page = True
 
-    def __init__(self, server: str, median_ms: float = 300.0, sigma: float = 1.0) -> None:
+    def __init__(
+        self, server: str, median_ms: float = 300.0, sigma: float = 1.0, *, buttons: int = 4, presses: int = 1
+    ) -> None:
         self._server = server
+        self._buttons = buttons
+        self._presses = presses
         self._median_ms = median_ms
         self._sigma = sigma
 
@@ -51,24 +56,24 @@ class FarPage(Task):
         return f"{self._server}/far"
 
     def goal(self, seed: int) -> str:
-        """Which button."""
-        return f'Press the "{self._words(seed)[1]}" button.'
+        """Which buttons."""
+        named = ", then ".join(f'"{word}"' for word in self._words(seed)[1])
+        return f"Press {named}."
 
     def setup(self, seed: int) -> str:
         """Buttons and latencies of the seed's episode."""
-        words, word = self._words(seed)
+        words, named = self._words(seed)
         times: Any = latencies(seed, self.max_steps, self._median_ms, self._sigma)
-        return f"deal({js(words)}, {js(word)}, {js(times)})"
+        return f"deal({js(words)}, {js(named)}, {js(times)})"
 
     def judge(self, probe: Any) -> Outcome:
-        """Pressed is over, right or wrong."""
+        """Over with a wrong press, or when all are pressed."""
         if not (isinstance(probe, dict) and probe.get("paid")):
             return Outcome()
         right = bool(probe.get("right"))
         return Outcome(reward=1.0 if right else -1.0, done=True, success=right)
 
-    @staticmethod
-    def _words(seed: int) -> tuple[list[str], str]:
+    def _words(self, seed: int) -> tuple[list[str], list[str]]:
         rng = np.random.default_rng([seed, 1])
-        words = [str(word) for word in rng.permutation(WORDS)[:_BUTTONS]]
-        return words, words[int(rng.integers(_BUTTONS))]
+        words = [str(word) for word in rng.permutation(WORDS)[: self._buttons]]
+        return words, [words[int(i)] for i in rng.permutation(self._buttons)[: self._presses]]

@@ -58,6 +58,8 @@ def manifest(case: Case, server: str, cores: int) -> dict[str, Any]:
         cores: of this machine, to allow as many browsers as asked for.
     """
     learning = case.success is not None
+    # Speed takes short episodes; a success worth waiting for takes a task that is not learned at once.
+    presses = {"buttons": 6, "presses": 2} if learning else {}
     stop: dict[str, Any] = {"seconds": case.seconds}
     if learning:
         stop |= {"success": case.success, "window": 50}
@@ -68,7 +70,7 @@ def manifest(case: Case, server: str, cores: int) -> dict[str, Any]:
         "spec": {
             "task": {
                 "name": "webgym_workers.benches.far_page:FarPage",
-                "params": {"server": server, "median_ms": _MEDIAN_MS, "sigma": _SIGMA},
+                "params": {"server": server, "median_ms": _MEDIAN_MS, "sigma": _SIGMA} | presses,
             },
             "seed": case.seed,
             "mode": case.mode,
@@ -86,7 +88,7 @@ def manifest(case: Case, server: str, cores: int) -> dict[str, Any]:
                 "memoryPerBrowser": "512Mi",
             },
             "stop": stop,
-            "evaluation": {"episodes": 0, "validationShare": 0.1 if learning else 0.0},
+            "evaluation": {"episodes": 0, "validationShare": 0.2 if learning else 0.0},
         },
     }
 
