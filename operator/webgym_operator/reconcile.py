@@ -16,7 +16,7 @@ from webgym_operator.ledger import Ledger
 from webgym_operator.observed import Life, Observed, PodView
 from webgym_operator.plan import Create, DeleteRun, Note, Plan
 from webgym_operator.pods import PodPlan, drain_all, plan_learners, plan_workers
-from webgym_operator.redis_objects import Passwords
+from webgym_operator.redis_objects import Passwords, has_volume
 from webgym_operator.resources import config_map, pod_template, support_objects
 from webgym_operator.run import Object, Run, seconds_of, time_text
 from webgym_operator.settings import Settings
@@ -330,10 +330,14 @@ class _Reconciliation:
         }.get(phase, ("Starting", "its programs are being started"))
 
     def _keep_up(self, *, workers: int, redis_replicas: int, create: bool) -> None:
-        world = self._world
+        world, settings = self._world, self._world.settings
+        redis = self._observed.objects.get(("StatefulSet", self._run.redis_name))
+        if redis is not None:
+            # Where its data lie is settled when it is made: in another place there would be none.
+            settings = dataclasses.replace(settings, redis_persistent=has_volume(redis))
         wanted = support_objects(
             self._run,
-            world.settings,
+            settings,
             world.passwords if self._run.spec.redis.url is None else None,
             workers=workers,
             redis_replicas=redis_replicas,

@@ -22,7 +22,7 @@ from webgym_operator.run import Object, Run
 from webgym_operator.settings import Settings
 from webgym_operator.sizing import redis_size
 
-__all__ = ["Passwords", "acl", "redis_objects"]
+__all__ = ["Passwords", "acl", "has_volume", "redis_objects"]
 
 ROLES = ("learner", "worker", "operator")
 _ACL_FOLDER, _DATA = "/etc/webgym-redis", "/data"
@@ -144,6 +144,12 @@ def redis_objects(run: Run, settings: Settings, passwords: Passwords, *, replica
     }
     objects = [secret, service, _stateful_set(run, settings, passwords, replicas)]
     return [claim, *objects] if settings.redis_persistent else objects
+
+
+def has_volume(stateful_set: Object) -> bool:
+    """Whether what a Redis that was made before holds outlives its pod."""
+    volumes = stateful_set["spec"]["template"]["spec"].get("volumes") or ()
+    return any(one["name"] == "data" and "persistentVolumeClaim" in one for one in volumes)
 
 
 def _storage_class(run: Run) -> Object:

@@ -132,6 +132,16 @@ async def test_an_agent_learns_and_everything_goes(cluster: Cluster, release: Re
     assert await cluster.names("PersistentVolumeClaim") == [claim]
 
 
+async def test_a_task_that_nobody_knows_ends_the_run_with_the_reason(
+    cluster: Cluster, release: Release
+) -> None:
+    """The programs tell so by their exit codes, under the Python of the images."""
+    await cluster.apply("demo", {**SMALL, "task": {"name": "miniwob.no-such-task"}})
+    truth, reason, message = await until_over(cluster, "demo", 180)
+    assert (truth, reason) == ("False", "InvalidConfiguration"), message
+    assert "no-such-task" in message
+
+
 async def test_a_run_outlives_what_a_cluster_does_to_it(cluster: Cluster, release: Release) -> None:
     await cluster.apply("demo", {**SMALL, "stop": {"seconds": 3600}})
     await until_training(cluster, "demo")

@@ -37,6 +37,7 @@ class Cluster:
         self.body = run_body(spec)
         self.objects: dict[tuple[str, str], Object] = {}
         self.passwords = Passwords.generate()
+        self.settings = SETTINGS
         self.figures: Figures | None = None
         self.figures_error = ""
         self.schedulable = schedulable
@@ -58,7 +59,7 @@ class Cluster:
     def plan(self) -> Plan:
         secret = self.objects.get(("Secret", "demo-redis"))
         passwords = (Passwords.parse(secret) if secret else None) or self.passwords
-        return reconcile(self.run, self.observed(), World(SETTINGS, self.now, passwords))
+        return reconcile(self.run, self.observed(), World(self.settings, self.now, passwords))
 
     def reconcile(self) -> Plan:
         plan = self.plan()

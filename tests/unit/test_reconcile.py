@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from operator_cluster import Cluster, running, workers
-from operator_runs import make_run
+from operator_runs import SETTINGS, make_run
 
 from webgym.run.snapshot import Member
 from webgym_operator.figures import sandbox_obstacle
@@ -98,6 +100,23 @@ def test_the_status_says_what_autoscalers_and_people_ask() -> None:
     assert status["selector"] == "webgym.io/role=worker,webgym.io/run=demo"
     assert (status["steps"], status["success"], status["timeLeftSeconds"]) == (500, 0.25, 40)
     assert cluster.condition("Succeeded") == ("Unknown", "Training")
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_where_the_data_of_a_redis_lie_stays_as_it_was_made(persistent: bool) -> None:
+    cluster = Cluster()
+    cluster.settings = replace(SETTINGS, redis_persistent=persistent)
+    cluster.settle()
+    before = cluster.objects["StatefulSet", "demo-redis"]["spec"]
+    cluster.settings = replace(SETTINGS, redis_persistent=not persistent)
+    assert not cluster.reconcile().actions
+    assert cluster.objects["StatefulSet", "demo-redis"]["spec"] == before
+    # What is made anew follows the settings.
+    fresh = Cluster()
+    fresh.settings = cluster.settings
+    fresh.settle()
+    assert ("PersistentVolumeClaim", "demo-redis") in (cluster if persistent else fresh).objects
+    assert ("PersistentVolumeClaim", "demo-redis") not in (fresh if persistent else cluster).objects
 
 
 def test_figures_stay_while_redis_is_silent() -> None:

@@ -165,7 +165,8 @@ class BrowserProcess:
             async with self._pool, asyncio.TaskGroup() as group:
                 for index, actor in enumerate(self._actors):
                     group.create_task(self._act(actor, index))
-        except* Exception as failures:
+        except ExceptionGroup as failures:
+            # Not except*: before Python 3.11.4 it puts what is raised in it into a group again.
             raise _first_of(failures) from failures
         finally:
             for task in (drained, heart, pulse):
