@@ -62,6 +62,10 @@ class TaskError(UsageError):
     """A task name that nobody registered, or parameters that the task does not take."""
 
 
+class TaskElsewhereError(TaskError):
+    """A task whose module is not on this machine; it may be where the workers run."""
+
+
 class OutputError(UsageError):
     """An output folder that cannot be written or holds another run."""
 

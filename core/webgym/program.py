@@ -275,6 +275,9 @@ def run_program(
         context = ProgramContext.from_env(os.environ if environ is None else environ)
         termination_log = context.termination_log
         configure_logging(context.log_format, run=context.run_uid, worker=context.id)
+        from webgym.broker import redact_url
+
+        logger.info("begins, with its Redis at %s", redact_url(context.redis_url))
         with _traced(context):
             return main(context, drain)
     except WebGymError as e:

@@ -389,6 +389,8 @@ class _Reconciliation:
         status.update({key: value for key, value in optional.items() if value})
         if run.spec.workers.autoscaling.mode != "Learner":
             status.pop("lastScaleTime", None)
+        if completed is not None:
+            status.pop("timeLeftSeconds", None)
         self._plan.status = status
 
     def _active_seconds(self, conditions: Sequence[Object]) -> int:

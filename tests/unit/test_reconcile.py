@@ -100,6 +100,12 @@ def test_the_status_says_what_autoscalers_and_people_ask() -> None:
     assert status["selector"] == "webgym.io/role=worker,webgym.io/run=demo"
     assert (status["steps"], status["success"], status["timeLeftSeconds"]) == (500, 0.25, 40)
     assert cluster.condition("Succeeded") == ("Unknown", "Training")
+    # Of a run that is over, no time is left.
+    cluster.say("done", steps=600, time_left=3.0)
+    cluster.end("demo-learner-0-0", 0)
+    cluster.settle()
+    status = cluster.body["status"]
+    assert (status["steps"], status.get("timeLeftSeconds")) == (600, None)
 
 
 @pytest.mark.parametrize("persistent", [True, False])

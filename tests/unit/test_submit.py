@@ -47,6 +47,18 @@ async def test_what_was_written_is_created_and_nothing_more(
     }
 
 
+async def test_a_task_of_the_workers_image_need_not_be_here(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await lab.call(SubmitCommand, str(lab.manifest), "--set", "task.name=far_away:Shop") == 0
+    said = capsys.readouterr()
+    assert "Not checked, it has to be in the workers' image: task 'far_away:Shop'" in said.err
+    assert lab.server.objects[KIND, "lab", "demo"]["spec"]["task"] == {"name": "far_away:Shop"}
+    # What is here and wrong is wrong there, too.
+    assert await lab.call(SubmitCommand, str(lab.manifest), "--set", "task.name=json:Shop") == ExitCode.USAGE
+    assert "Shop" in capsys.readouterr().err
+
+
 async def test_what_is_wrong_with_a_manifest_is_said_as_by_validate(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from webgym.commands.arguments import add_overrides
-from webgym.errors import ExitCode, ManifestError
+from webgym.errors import ExitCode, ManifestError, TaskElsewhereError
 from webgym.printable import one_line, printable
 
 if TYPE_CHECKING:
-    from webgym.spec import RunManifest
+    from webgym.spec import RunManifest, TaskSpec
 
-__all__ = ["TASKS_NOT_CHECKED", "ValidateCommand", "checked_manifest", "tell_problems"]
+__all__ = ["ValidateCommand", "checked_manifest", "tell_problems"]
 
 TASKS_NOT_CHECKED = "Task names were not checked: that needs pip install 'webgym-platform[worker]'"
 
@@ -40,7 +40,7 @@ class ValidateCommand:
         from webgym.manifest import dump_manifest, manifest_data
 
         try:
-            manifest, tasks_checked = checked_manifest(args.file, args.overrides)
+            manifest, unchecked = checked_manifest(args.file, args.overrides)
         except ManifestError as error:
             return tell_problems(error, args.file, as_json=args.json)
         if args.json:
@@ -50,17 +50,20 @@ class ValidateCommand:
             print(dump_manifest(manifest), end="")
         else:
             print(printable(f"{args.file}: OK: {summary(manifest)}"))
-            if not tasks_checked:
-                print(TASKS_NOT_CHECKED)
+            for line in unchecked:
+                print(printable(line))
         return int(ExitCode.OK)
 
 
-def checked_manifest(file: str, overrides: Sequence[str]) -> tuple[RunManifest, bool]:
-    """A manifest, and whether its tasks could be checked, too.
+def checked_manifest(
+    file: str, overrides: Sequence[str], *, elsewhere: bool = False
+) -> tuple[RunManifest, list[str]]:
+    """A manifest, and what of its tasks could not be checked, in words.
 
     Args:
         file: its path; ``-`` reads standard input. Modules of tasks may lie beside it.
         overrides: ``--set`` options.
+        elsewhere: whether the run is another machine's, which may have modules of tasks that this one has not.
 
     Raises:
         ManifestError: it cannot be read, or is wrong.
@@ -71,8 +74,20 @@ def checked_manifest(file: str, overrides: Sequence[str]) -> tuple[RunManifest, 
     from webgym.tasks import installed_task_check, look_for_tasks_in
 
     look_for_tasks_in([Path(file).parent])  # of "-" it is the current directory
-    task_check = installed_task_check()
-    return load_manifest(file, overrides, task_check=task_check), task_check is not None
+    installed = installed_task_check()
+    if installed is None:
+        return load_manifest(file, overrides), [TASKS_NOT_CHECKED]
+    unchecked: list[str] = []
+
+    def check(task: TaskSpec) -> None:
+        try:
+            installed(task)
+        except TaskElsewhereError as error:
+            if not elsewhere:
+                raise
+            unchecked.append(f"Not checked, it has to be in the workers' image: {error}")
+
+    return load_manifest(file, overrides, task_check=check), unchecked
 
 
 def tell_problems(error: ManifestError, file: str, *, as_json: bool) -> int:

@@ -128,7 +128,7 @@ class RunSpec(SpecModel):
             field="evaluation.validation_share",
         ),
         Rule(
-            message="activeDeadlineSeconds would fail the run before stop.seconds ends it: raise it",
+            message="activeDeadlineSeconds fails the run before stop.seconds, which has a default, ends it: raise it",
             cel=(
                 "!has(self.activeDeadlineSeconds) || !has(self.stop.seconds) || "
                 "self.stop.seconds <= self.activeDeadlineSeconds"

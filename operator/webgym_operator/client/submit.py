@@ -60,15 +60,15 @@ class SubmitCommand:
             RunError: there is a run of that name.
             ClusterError: the API server refuses, or cannot be reached.
         """
-        from webgym.commands.validate import TASKS_NOT_CHECKED, checked_manifest, tell_problems
+        from webgym.commands.validate import checked_manifest, tell_problems
         from webgym_operator.client.access import open_cluster
 
         try:
-            manifest, tasks_checked = checked_manifest(args.file, args.overrides)
+            manifest, unchecked = checked_manifest(args.file, args.overrides, elsewhere=True)
         except ManifestError as error:
             return tell_problems(error, args.file, as_json=args.json)
-        if not tasks_checked and not args.json:
-            print(TASKS_NOT_CHECKED, file=sys.stderr)
+        for line in unchecked:
+            print(printable(line), file=sys.stderr)
         with open_cluster(args) as cluster:
             _choose_namespace(cluster, manifest, args.namespace)
             if args.dry_run:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from webgym.errors import TaskError, WebGymError
+from webgym.errors import TaskElsewhereError, TaskError, WebGymError
 from webgym.spec import TaskSpec
 from webgym.tasks import look_for_tasks_in
 from webgym_workers.tasks.fault import describe_fault
@@ -107,7 +107,7 @@ def _module(name: str, module_name: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise TaskError(
+            raise TaskElsewhereError(
                 f"task {name!r}: there is no module {error.name!r} in the current directory, beside the manifest, or"
                 " on PYTHONPATH"
             ) from None
