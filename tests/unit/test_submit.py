@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from client_cluster import MANIFEST, Lab, lab, soon
 from operator_server import failure
+from preflight_parts import deployment
 
 from webgym import cli
 from webgym.commands.validate import ValidateCommand
@@ -252,6 +253,24 @@ async def test_an_unknown_run_is_told_with_the_nearest(lab: Lab) -> None:
 
 
 # --- status, stop and resume -----------------------------------------------------------------------------------------
+
+
+async def test_status_says_when_nobody_keeps_it_up(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.add_run()
+    for condition, arguments, told in (
+        (TRAINING, (), True),
+        (TRAINING, ("demo",), True),
+        (TRAINING, ("demo", "--json"), False),
+        (DONE, ("demo",), False),
+    ):
+        lab.set_status("demo", condition)
+        assert await lab.call(StatusCommand, *arguments) == 0
+        said = capsys.readouterr().err
+        assert ("nobody looks after it now, so this may be old: no operator is installed" in said) == told
+    lab.server.put(deployment())
+    lab.set_status("demo", TRAINING)
+    assert await lab.call(StatusCommand, "demo") == 0
+    assert not capsys.readouterr().err
 
 
 async def test_status_lists_and_describes(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from webgym.errors import ExitCode, UsageError
 from webgym.printable import printable
 from webgym_operator.client.options import add_cluster_options
+
+if TYPE_CHECKING:
+    from webgym_operator.client.access import Cluster
+    from webgym_operator.run import Object
 
 __all__ = ["StatusCommand"]
 
@@ -52,6 +59,7 @@ class StatusCommand:
                     print(json.dumps(run_facts(run, pods, now), indent=2))
                 else:
                     print("\n".join(map(printable, describe(run, pods, now))))
+                    _warn_of_no_operator(cluster, [run])
                 return int(ExitCode.OK)
             runs = cluster.list(KIND, namespace="" if args.all_namespaces else None)
             if args.json:
@@ -59,7 +67,24 @@ class StatusCommand:
             elif runs:
                 lines = table(runs, now, namespaces=args.all_namespaces)
                 print("\n".join(map(printable, lines)))
+                if not args.all_namespaces:
+                    _warn_of_no_operator(cluster, runs)
             else:
                 where = "in any namespace" if args.all_namespaces else f"in namespace {cluster.namespace}"
                 print(f"There is no run {where}; webgym submit FILE makes one")
             return int(ExitCode.OK)
+
+
+def _warn_of_no_operator(cluster: Cluster, runs: Iterable[Object]) -> None:
+    """Say so where nobody keeps up what is shown of a run that goes on."""
+    from webgym_operator.client.describe import verdict
+    from webgym_operator.client.installation import installation
+
+    if all(verdict(run) is not None for run in runs):
+        return
+    found = installation(cluster)
+    if not found.alive and not found.unsure:
+        print(
+            printable(f"webgym: nobody looks after it now, so this may be old: {found.trouble}"),
+            file=sys.stderr,
+        )
