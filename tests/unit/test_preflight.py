@@ -105,6 +105,23 @@ async def test_a_cluster_that_has_everything(lab: Lab, capsys: pytest.CaptureFix
     assert any(line.startswith("ok    asks for") for line in said)
 
 
+async def test_a_redis_of_the_users_is_not_passed_over(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    furnish(lab)
+    code, findings = await dry(lab, capsys, "--set", "redis.url=redis://cache.infra.svc.cluster.local:6379/0")
+    assert code == 1
+    assert level(findings, "Redis") == (
+        "bad",
+        "there is no Service cache in namespace infra, which redis.url names; create it, or correct the URL",
+    )
+    lab.add("Service", "cache", namespace="infra")
+    for url in ("redis://cache.infra.svc:6379/0", "redis://cache.example.com/0"):
+        code, findings = await dry(lab, capsys, "--set", f"redis.url={url}")
+        assert code == 0
+        told = level(findings, "Redis")
+        assert told[0] == "unknown"
+        assert told[1].startswith(f"{url} is not tried from here")
+
+
 async def test_an_empty_cluster(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     code, findings = await dry(lab, capsys)
     assert code == 1

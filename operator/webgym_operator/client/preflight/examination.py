@@ -6,8 +6,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from webgym import __version__
+from webgym.broker import redact_url
 from webgym.crd import CRD_NAME
 from webgym.errors import ExitCode
 from webgym.printable import printable
@@ -62,6 +64,7 @@ def preflight(cluster: Cluster, manifest: RunManifest, body: Object, *, replace:
     findings += _looked(lambda: _placement(cluster, needs, settings, leaving), "nodes")
     findings += _looked(lambda: _quotas(cluster, needs), "quota")
     findings += _looked(lambda: _storage(cluster, manifest, needs), "storage")
+    findings += _looked(lambda: _redis(cluster, manifest), "Redis")
     findings += _looked(lambda: _references(cluster, manifest, settings), "references")
     findings += _pods(cluster, needs)
     return findings
@@ -272,6 +275,32 @@ def _storage(cluster: Cluster, manifest: RunManifest, needs: Needs) -> list[Find
         volumes = _or_none(lambda: cluster.list("PersistentVolume", namespace=""))
         findings += storage_findings(needs.claims, classes, volumes)
     return findings
+
+
+def _redis(cluster: Cluster, manifest: RunManifest) -> list[Finding]:
+    """Of a Redis that the run does not bring: what can be told of it without being in the cluster."""
+    subject, url = "Redis", manifest.spec.redis.url
+    if url is None:
+        return []
+    name, *rest = (urlsplit(url).hostname or "").split(".")
+    if len(rest) >= 2 and rest[1] == "svc":
+        try:
+            cluster.get("Service", name, rest[0], metadata_only=True)
+        except ClusterError as error:
+            if error.status != 404:
+                raise
+            return [
+                bad(
+                    subject,
+                    f"there is no Service {name} in namespace {rest[0]}, which redis.url names",
+                    "create it, or correct the URL",
+                )
+            ]
+    return [
+        unknown(
+            subject, f"{redact_url(url)} is not tried from here; the operator and the pods have to reach it"
+        )
+    ]
 
 
 def _references(cluster: Cluster, manifest: RunManifest, settings: Settings) -> list[Finding]:
