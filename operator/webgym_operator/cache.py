@@ -15,7 +15,7 @@ from typing import Any
 
 from webgym_operator.run import Object
 
-__all__ = ["Cache", "RunKey", "run_key_of"]
+__all__ = ["Cache", "RunKey", "run_key_of", "trimmed"]
 
 RunKey = tuple[str, str]
 """Namespace and name of a run."""
@@ -119,7 +119,7 @@ class Cache:
                 return False
             written_at = max(written_at, before.written_at)
             self._by_run[before.run].discard(key)
-        self._entries[key] = _Entry(_trimmed(body), run, version, written_at)
+        self._entries[key] = _Entry(trimmed(body), run, version, written_at)
         self._by_run[run].add(key)
         return True
 
@@ -136,7 +136,7 @@ def _version(metadata: Mapping[str, Any]) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _trimmed(body: Mapping[str, Any]) -> Object:
+def trimmed(body: Mapping[str, Any]) -> Object:
     """Without what no decision needs: thousands of pods are held."""
     kept = {
         key: copy.deepcopy(value) for key, value in body.items() if key not in ("spec", "data", "metadata")

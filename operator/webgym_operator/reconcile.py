@@ -35,6 +35,8 @@ MANAGER = "webgym.io/operator"
 """What ``spec.managedBy`` says of runs that this operator looks after; the same as leaving it out."""
 
 _REMAINS_SECONDS = 2.0
+_VERDICT_SECONDS = 10.0
+"""A learner that ended so lately, and well, may have written a verdict that the figures do not have yet."""
 _DOING = {
     "Creating": "pods are being made",
     "Restarting": "pods that ended are being made anew",
@@ -239,9 +241,13 @@ class _Reconciliation:
             busy=observed.figures.busy if observed.figures else {},
         )
         # Once the verdict of the learner is written, its end is not worth a second life.
+        written = phase == "done"
+        if not written and any(map(self._ended_well, observed.of("learner"))):
+            written = True
+            self._plan.wake(now + 1.0)
         learners = (
             PodPlan()
-            if phase == "done"
+            if written
             else plan_learners(
                 templates["learner"],
                 observed.of("learner"),
@@ -261,6 +267,17 @@ class _Reconciliation:
         if limit is not None:
             self._plan.wake(now + max(1.0, limit - active_seconds(run.status, now) + 1))
         self._progress(learners.doing or workers.doing, "", wanted=wanted, scale=scale)
+
+    def _ended_well(self, pod: PodView) -> bool:
+        """Whether a learner has just ended as one does that has written its verdict."""
+        end = pod.end
+        return (
+            end is not None
+            and end.exit_code == 0
+            and not pod.disruption
+            and pod.life(self._now) is Life.ENDED
+            and self._now - (pod.finished_at or 0.0) < _VERDICT_SECONDS
+        )
 
     def _scale(self) -> Scale:
         spec, status = self._run.spec, self._run.status
@@ -332,9 +349,10 @@ class _Reconciliation:
     def _keep_up(self, *, workers: int, redis_replicas: int, create: bool) -> None:
         world, settings = self._world, self._world.settings
         redis = self._observed.objects.get(("StatefulSet", self._run.redis_name))
-        if redis is not None:
+        persistent = None if redis is None else has_volume(redis)
+        if persistent is not None:
             # Where its data lie is settled when it is made: in another place there would be none.
-            settings = dataclasses.replace(settings, redis_persistent=has_volume(redis))
+            settings = dataclasses.replace(settings, redis_persistent=persistent)
         wanted = support_objects(
             self._run,
             settings,

@@ -26,6 +26,8 @@ __all__ = ["Passwords", "acl", "has_volume", "redis_objects"]
 
 ROLES = ("learner", "worker", "operator")
 _ACL_FOLDER, _DATA = "/etc/webgym-redis", "/data"
+_VOLUME = "webgym.io/redis-volume"
+"""Annotation of what :func:`has_volume` tells: the operator remembers no more of a StatefulSet than its metadata."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,10 +148,10 @@ def redis_objects(run: Run, settings: Settings, passwords: Passwords, *, replica
     return [claim, *objects] if settings.redis_persistent else objects
 
 
-def has_volume(stateful_set: Object) -> bool:
-    """Whether what a Redis that was made before holds outlives its pod."""
-    volumes = stateful_set["spec"]["template"]["spec"].get("volumes") or ()
-    return any(one["name"] == "data" and "persistentVolumeClaim" in one for one in volumes)
+def has_volume(stateful_set: Object) -> bool | None:
+    """Whether what a Redis holds that was made before outlives its pod; None where that is not noted on it."""
+    noted = (stateful_set["metadata"].get("annotations") or {}).get(_VOLUME)
+    return None if noted is None else noted == "true"
 
 
 def _storage_class(run: Run) -> Object:
@@ -216,7 +218,12 @@ def _stateful_set(run: Run, settings: Settings, passwords: Passwords, replicas: 
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": {"name": run.redis_name, "namespace": run.namespace, "labels": run.labels("redis")},
+        "metadata": {
+            "name": run.redis_name,
+            "namespace": run.namespace,
+            "labels": run.labels("redis"),
+            "annotations": {_VOLUME: str(settings.redis_persistent).lower()},
+        },
         "spec": {
             "replicas": replicas,
             "serviceName": run.redis_name,

@@ -9,6 +9,7 @@ from typing import Any
 from operator_runs import SETTINGS, run_body
 
 from webgym.run.snapshot import Snapshot
+from webgym_operator.cache import trimmed
 from webgym_operator.observed import Figures, Observed, PodView, parse_pod, sort_children
 from webgym_operator.plan import Create, Delete, DeleteRun, Patch, Plan
 from webgym_operator.reconcile import World, reconcile
@@ -53,7 +54,9 @@ class Cluster:
         return Run.parse(self.body)
 
     def observed(self) -> Observed:
-        pods, objects, remains = sort_children(self.run.uid, copy.deepcopy(list(self.objects.values())))
+        # As the operator sees them, which remembers a part of each.
+        seen = [trimmed(one) for one in self.objects.values()]
+        pods, objects, remains = sort_children(self.run.uid, seen)
         return Observed(pods, objects, remains, self.figures, self.figures_error)
 
     def plan(self) -> Plan:

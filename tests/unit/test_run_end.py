@@ -36,6 +36,21 @@ def test_the_verdict_ends_the_run_and_releases_all_but_results_and_logs() -> Non
     assert cluster.body["status"] == status
 
 
+def test_a_learner_that_ended_before_its_verdict_was_read_is_not_started_again() -> None:
+    cluster = running()
+    cluster.say("evaluate")
+    cluster.reconcile()
+    cluster.end("demo-learner-0-0", 0)
+    plan = cluster.reconcile()
+    assert cluster.condition("Progressing")[1] != "Restarting"
+    assert plan.wake_at is not None
+    assert plan.wake_at <= cluster.now + 1
+    cluster.say("done", success=1.0)
+    cluster.settle()
+    assert cluster.condition("Succeeded") == ("True", "Completed")
+    assert cluster.names("learner") == ["demo-learner-0-0"]
+
+
 def test_workers_are_released_while_the_last_files_are_written() -> None:
     cluster = running(workers(3))
     cluster.say("done")
