@@ -95,11 +95,12 @@ def ready_condition(
 
 
 def progress_obstacle(pods: tuple[PodView, ...], now: float) -> tuple[str, str] | None:
-    """Reason and message of what keeps a live pod from starting."""
+    """Reason and message of what keeps live pods from starting: all the reasons, and of each one pod."""
+    found: dict[str, str] = {}
     for pod in sorted(pods, key=lambda p: (p.role, p.slot)):
         if pod.obstacle and pod.life(now) is Life.LIVE:
-            return pod.obstacle.partition(":")[0], f"{pod.program}: {pod.obstacle}"
-    return None
+            found.setdefault(pod.obstacle.partition(":")[0], f"{pod.program}: {pod.obstacle}")
+    return (next(iter(found)), "; ".join(found.values())[:1000]) if found else None
 
 
 def sandbox_condition(status: Mapping[str, Any], spec: RunSpec, figures: Figures | None) -> Condition:

@@ -72,6 +72,23 @@ def test_what_keeps_a_run_from_starting_is_said_first_and_once_by_an_event() -> 
     assert cluster.writes == before
 
 
+def test_different_obstacles_are_all_named() -> None:
+    cluster = Cluster(workers(2), schedulable=False)
+    cluster.settle()
+    for name in ("demo-worker-0-0", "demo-worker-1-0"):
+        waiting = {"reason": "ImagePullBackOff", "message": f"no image of {name}"}
+        cluster.objects["Pod", name]["status"] = {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "True"}],
+            "containerStatuses": [{"state": {"waiting": waiting}}],
+        }
+    cluster.reconcile()
+    assert cluster.condition("Progressing") == ("False", "Unschedulable")
+    assert cluster.message("Progressing") == (
+        "learner-0: Unschedulable: 0/1; worker-0: ImagePullBackOff: no image of demo-worker-0-0"
+    )
+
+
 def test_a_redis_of_the_users_that_does_not_answer_is_in_the_way() -> None:
     cluster = Cluster({"redis": {"url": "redis://redis.example.com"}})
     cluster.figures_error = (
