@@ -88,6 +88,16 @@ class PodView:
             return Life.LEAVING if now <= self.delete_by + STUCK_AFTER else Life.STUCK
         return Life.ENDED if self.phase in ("Succeeded", "Failed") else Life.LIVE
 
+    def ended_well(self, now: float, within: float) -> bool:
+        """Whether it ended by itself and without a fault, less than ``within`` seconds ago."""
+        return (
+            self.end is not None
+            and self.end.exit_code == 0
+            and not self.disruption
+            and self.life(now) is Life.ENDED
+            and now - (self.finished_at or 0.0) < within
+        )
+
 
 @dataclass(frozen=True)
 class Figures:

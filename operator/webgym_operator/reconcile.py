@@ -22,7 +22,8 @@ from webgym_operator.run import Object, Run, seconds_of, time_text
 from webgym_operator.settings import Settings
 from webgym_operator.statusing import (
     figures_of,
-    progress_obstacle,
+    is_obstacle,
+    progress_conditions,
     ready_condition,
     sandbox_condition,
 )
@@ -37,13 +38,6 @@ MANAGER = "webgym.io/operator"
 _REMAINS_SECONDS = 2.0
 _VERDICT_SECONDS = 10.0
 """A learner that ended so lately, and well, may have written a verdict that the figures do not have yet."""
-_DOING = {
-    "Creating": "pods are being made",
-    "Restarting": "pods that ended are being made anew",
-    "RollingUpdate": "pods of an older spec are being replaced",
-    "ScalingDown": "workers that are no longer wanted end their episodes",
-    "Draining": "pods end their episodes",
-}
 
 
 @dataclass(frozen=True)
@@ -242,7 +236,7 @@ class _Reconciliation:
         )
         # Once the verdict of the learner is written, its end is not worth a second life.
         written = phase == "done"
-        if not written and any(map(self._ended_well, observed.of("learner"))):
+        if not written and any(pod.ended_well(now, _VERDICT_SECONDS) for pod in observed.of("learner")):
             written = True
             self._plan.wake(now + 1.0)
         learners = (
@@ -268,17 +262,6 @@ class _Reconciliation:
             self._plan.wake(now + max(1.0, limit - active_seconds(run.status, now) + 1))
         self._progress(learners.doing or workers.doing, "", wanted=wanted, scale=scale)
 
-    def _ended_well(self, pod: PodView) -> bool:
-        """Whether a learner has just ended as one does that has written its verdict."""
-        end = pod.end
-        return (
-            end is not None
-            and end.exit_code == 0
-            and not pod.disruption
-            and pod.life(self._now) is Life.ENDED
-            and self._now - (pod.finished_at or 0.0) < _VERDICT_SECONDS
-        )
-
     def _scale(self) -> Scale:
         spec, status = self._run.spec, self._run.status
         if spec.workers.autoscaling.mode != "Learner":
@@ -297,29 +280,17 @@ class _Reconciliation:
         ready = ready_condition(
             self._run.spec, self._observed, self._live_workers, wanted=wanted, now=self._now
         )
-        reason, text = self._phase()
-        starting = reason == "Starting"
-        obstacle = progress_obstacle(self._observed.pods, self._now)
-        if obstacle is None and starting and ready.reason == "RedisUnreachable" and self._run.spec.redis.url:
-            obstacle = ready.reason, ready.message
-        if obstacle is not None:
-            progressing = Condition("Progressing", "False", *obstacle)
-            if starting:
-                # What people look at first says what they wait for.
-                reason, text = obstacle
-            said = condition_of(self._run.status, "Progressing")
-            if (said.get("reason"), said.get("message")) != obstacle:
-                self._plan.notes.append(Note(*obstacle, "Warning"))
-        elif doing:
-            last = self._ledger.last_failure if doing == "Restarting" else ""
-            progressing = Condition("Progressing", "True", doing, message or last or _DOING.get(doing, doing))
-        elif starting and ready.status != "True":
-            progressing = Condition("Progressing", "True", "Starting", ready.message)
-        else:
-            progressing = Condition("Progressing", "False", "Stable", "nothing is changing")
+        why = message or (self._ledger.last_failure if doing == "Restarting" else "")
+        succeeded, progressing = progress_conditions(
+            self._run, self._observed, ready, doing=doing, why=why, now=self._now
+        )
+        said = condition_of(self._run.status, "Progressing")
+        obstacle = progressing.reason, progressing.message
+        if is_obstacle(progressing) and obstacle != (said.get("reason"), said.get("message")):
+            self._plan.notes.append(Note(*obstacle, "Warning"))
         self._write_status(
             [
-                Condition("Succeeded", "Unknown", reason, text),
+                succeeded,
                 ready,
                 progressing,
                 Condition("Suspended", "False", "Active", "spec.suspend is false"),
@@ -327,24 +298,6 @@ class _Reconciliation:
             wanted=wanted,
             scale=scale,
         )
-
-    def _phase(self) -> tuple[str, str]:
-        """Reason and message of a run that goes on, by what its learner says."""
-        figures = self._observed.figures
-        phase = figures.snapshot.phase if figures is not None else ""
-        before = condition_of(self._run.status, "Succeeded")
-        if (
-            not phase
-            and before.get("status") == "Unknown"
-            and before.get("reason") in ("Training", "Evaluating")
-        ):
-            # Redis does not answer: that is for Ready to say.
-            return str(before["reason"]), str(before.get("message", ""))
-        return {
-            "train": ("Training", "the agent is being trained"),
-            "evaluate": ("Evaluating", "the agent is being evaluated"),
-            "done": ("Finishing", "the verdict is there; the last files are being written"),
-        }.get(phase, ("Starting", "its programs are being started"))
 
     def _keep_up(self, *, workers: int, redis_replicas: int, create: bool) -> None:
         world, settings = self._world, self._world.settings

@@ -13,7 +13,8 @@ from webgym_operator.run import Object, Run
 __all__ = [
     "FIGURES",
     "figures_of",
-    "progress_obstacle",
+    "is_obstacle",
+    "progress_conditions",
     "ready_condition",
     "sandbox_condition",
     "worth_writing",
@@ -29,6 +30,15 @@ FIGURES = {
 }
 """Keys of the status to the learner's numbers and their kinds; ``success`` and ``queued`` besides."""
 
+_DOING = {
+    "Creating": "pods are being made",
+    "Restarting": "pods that ended are being made anew",
+    "RollingUpdate": "pods of an older spec are being replaced",
+    "ScalingDown": "workers that are no longer wanted end their episodes",
+    "Draining": "pods end their episodes",
+}
+
+_STABLE = "Stable"
 _RATE_LIMITED = frozenset({*FIGURES, "success", "queued"})
 
 
@@ -94,7 +104,56 @@ def ready_condition(
     return Condition("Ready", "True", "Running", f"{acting} of {wanted} workers are ready")
 
 
-def progress_obstacle(pods: tuple[PodView, ...], now: float) -> tuple[str, str] | None:
+def progress_conditions(
+    run: Run, observed: Observed, ready: Condition, *, doing: str, why: str, now: float
+) -> tuple[Condition, Condition]:
+    """``Succeeded`` and ``Progressing`` of an active run that is not over.
+
+    Args:
+        run: with a valid spec.
+        observed: what is seen of it.
+        ready: its :func:`ready_condition`.
+        doing: what is being done to its pods, one word; or nothing.
+        why: in words; empty takes those of ``doing``.
+        now: seconds since the epoch.
+    """
+    succeeded = _phase(run.status, observed.figures)
+    starting = succeeded.reason == "Starting"
+    obstacle = _obstacle(observed.pods, now)
+    if obstacle is None and starting and run.spec.redis.url and ready.reason == "RedisUnreachable":
+        obstacle = ready.reason, ready.message
+    if obstacle is not None:
+        # What people look at first says what a run waits for that has not begun.
+        first = Condition("Succeeded", "Unknown", *obstacle) if starting else succeeded
+        return first, Condition("Progressing", "False", *obstacle)
+    if doing:
+        return succeeded, Condition("Progressing", "True", doing, why or _DOING.get(doing, doing))
+    if starting and ready.status != "True":
+        return succeeded, Condition("Progressing", "True", "Starting", ready.message)
+    return succeeded, Condition("Progressing", "False", _STABLE, "nothing is changing")
+
+
+def is_obstacle(progressing: Condition) -> bool:
+    """Whether something is in the way, and not merely nothing to be done."""
+    return progressing.status == "False" and progressing.reason != _STABLE
+
+
+def _phase(status: Mapping[str, Any], figures: Figures | None) -> Condition:
+    """``Succeeded`` of a run that goes on, by what its learner says."""
+    phase = figures.snapshot.phase if figures is not None else ""
+    before = condition_of(status, "Succeeded")
+    if not phase and before.get("status") == "Unknown" and before.get("reason") in ("Training", "Evaluating"):
+        # Redis does not answer: that is for Ready to say.
+        return Condition("Succeeded", "Unknown", str(before["reason"]), str(before.get("message", "")))
+    reason, text = {
+        "train": ("Training", "the agent is being trained"),
+        "evaluate": ("Evaluating", "the agent is being evaluated"),
+        "done": ("Finishing", "the verdict is there; the last files are being written"),
+    }.get(phase, ("Starting", "its programs are being started"))
+    return Condition("Succeeded", "Unknown", reason, text)
+
+
+def _obstacle(pods: tuple[PodView, ...], now: float) -> tuple[str, str] | None:
     """Reason and message of what keeps live pods from starting: all the reasons, and of each one pod."""
     found: dict[str, str] = {}
     for pod in sorted(pods, key=lambda p: (p.role, p.slot)):

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_cluster import ROOT, Cluster
@@ -67,7 +68,7 @@ async def told(
 ) -> dict[str, object]:
     capsys.readouterr()
     await call(cluster, command, *arguments, "--json")
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
@@ -81,7 +82,9 @@ async def test_a_run_is_submitted_stopped_and_resumed(cluster: Cluster, capsys: 
 
         async def seen() -> bool:
             found = await told(cluster, capsys, StatusCommand, "click-button")
-            return bool(found["pods"]) and found["state"] != "Unseen"
+            conditions = {one["type"]: one for one in found["conditions"]}
+            waits = {"Starting", conditions.get("Progressing", {}).get("reason")}
+            return bool(found["pods"]) and found["state"] in waits
 
         await cluster.until("its pods are there", seen)
         with pytest.raises(UsageError, match="did you mean click-button"):

@@ -39,9 +39,14 @@ def test_rows_may_be_padded() -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [(1080, 1920), (720, 1280), (603, 801), (2160, 3840), (400, 400), (100, 3000)]
+    ("size", "bias"),
+    [
+        *[(size, 0.6) for size in ((1080, 1920), (720, 1280), (603, 801), (2160, 3840), (400, 400))],
+        # Each halving rounds to whole numbers, halves upwards.
+        ((100, 3000), 0.7),
+    ],
 )
-def test_it_is_the_average_of_areas(size: tuple[int, int]) -> None:
+def test_it_is_the_average_of_areas(size: tuple[int, int], bias: float) -> None:
     rng = np.random.default_rng(0)
     height, width = size
     # A picture with structure at all scales.
@@ -52,8 +57,7 @@ def test_it_is_the_average_of_areas(size: tuple[int, int]) -> None:
     frame = shrunk(pixels, (224, 224)).astype(float)
     exact = _areas(_areas(pixels[..., 2::-1].astype(float), 224, 0), 224, 1)
     assert np.abs(frame - exact).mean() < 2.5
-    # Each halving rounds to whole numbers, halves upwards.
-    assert np.abs(frame.mean() - exact.mean()) < 1
+    assert np.abs(frame.mean() - exact.mean()) < bias
 
 
 def _areas(values: NDArray[np.float64], cells: int, axis: int) -> NDArray[np.float64]:
