@@ -147,19 +147,21 @@ async def test_a_run_outlives_what_a_cluster_does_to_it(cluster: Cluster, releas
     await until_training(cluster, "demo")
 
     # A worker pod goes in mid-episode: its successor acts, and the run goes on.
-    (before,) = await cluster.names("Pod", "webgym.io/run=demo,webgym.io/role=worker")
-    await cluster.api.delete("Pod", cluster.namespace, before, grace_seconds=0)
+    (before,) = await pods_of(cluster, "demo", "worker")
+    (name,) = await cluster.names("Pod", "webgym.io/run=demo,webgym.io/role=worker")
+    await cluster.api.delete("Pod", cluster.namespace, name, grace_seconds=0)
 
     async def replaced() -> bool:
+        # By unique names: where nothing is left of the pod, its successor may bear its name.
         now = await status(cluster, "demo")
-        names = await cluster.names("Pod", "webgym.io/run=demo,webgym.io/role=worker")
-        return before not in names and now.get("readyReplicas") == 1
+        workers = await pods_of(cluster, "demo", "worker")
+        return workers != set() and before not in workers and now.get("readyReplicas") == 1
 
     await cluster.until("another worker acts", replaced, 120)
     assert (await status(cluster, "demo"))["restarts"] == 0
 
     # What somebody deletes comes back, and nobody had to start again for it.
-    learner = await cluster.names("Pod", "webgym.io/run=demo,webgym.io/role=learner")
+    learner = await pods_of(cluster, "demo", "learner")
     for kind in ("Service", "Secret"):
         await cluster.api.delete(kind, cluster.namespace, "demo-redis")
 
@@ -167,7 +169,7 @@ async def test_a_run_outlives_what_a_cluster_does_to_it(cluster: Cluster, releas
             return "demo-redis" in await cluster.names(kind)
 
         await cluster.until(f"the {kind} is there again", back, 60)
-    assert await cluster.names("Pod", "webgym.io/run=demo,webgym.io/role=learner") == learner
+    assert await pods_of(cluster, "demo", "learner") == learner
 
     # Suspended, all its pods go; resumed, it goes on from its checkpoint.
     steps = (await status(cluster, "demo"))["updates"]
@@ -229,7 +231,8 @@ async def test_an_operator_killed_again_and_again_costs_a_run_nothing(
     print(f"{len(killed)} operators were killed; {now['steps']} steps, success {now['success']}")
 
 
-async def pods_of(cluster: Cluster, name: str) -> set[str]:
+async def pods_of(cluster: Cluster, run: str, role: str = "") -> set[str]:
     """Unique names of a run's pods: one that was replaced by another of the same name differs."""
-    pods, _ = await cluster.api.list("Pod", cluster.namespace, f"webgym.io/run={name}")
+    selector = f"webgym.io/run={run}" + (f",webgym.io/role={role}" if role else "")
+    pods, _ = await cluster.api.list("Pod", cluster.namespace, selector)
     return {pod["metadata"]["uid"] for pod in pods}
