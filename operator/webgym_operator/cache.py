@@ -148,6 +148,8 @@ def trimmed(body: Mapping[str, Any]) -> Object:
         kept["spec"] = {"nodeName": spec.get("nodeName"), "volumes": copy.deepcopy(configs)}
     elif body["kind"] == "Service":
         kept["spec"] = {"clusterIP": spec.get("clusterIP")}
+    elif body["kind"] == "PersistentVolumeClaim":
+        kept["spec"] = {"storageClassName": spec.get("storageClassName")}
     if body["kind"] == "Secret":
         kept["data"] = dict(body.get("data") or {})
     return kept

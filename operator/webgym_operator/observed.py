@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -190,7 +190,28 @@ def sort_children(
             objects[child["kind"], metadata["name"]] = dict(child)
         elif owners:
             remains.add(f"{child['kind']}/{metadata['name']}")
-    return tuple(pods), objects, frozenset(remains)
+    return tuple(_with_volumes(pod, objects) for pod in pods), objects, frozenset(remains)
+
+
+def _with_volumes(pod: PodView, objects: Mapping[tuple[str, str], Object]) -> PodView:
+    """The scheduler says that a pod waits for a volume; which one, and of which storage class, is added."""
+    if "PersistentVolumeClaim" not in pod.obstacle:
+        return pod
+    waiting = [
+        f"{name} of {_class_of(made)} is not bound, kubectl describe pvc {name} tells why"
+        for (kind, name), made in sorted(objects.items())
+        if kind == "PersistentVolumeClaim"
+        and (made["metadata"].get("labels") or {}).get("webgym.io/role") == pod.role
+        and (made.get("status") or {}).get("phase") == "Pending"
+    ]
+    return replace(pod, obstacle=f"{pod.obstacle} ({'; '.join(waiting)})") if waiting else pod
+
+
+def _class_of(claim: Mapping[str, Any]) -> str:
+    name = (claim.get("spec") or {}).get("storageClassName")
+    if name is None:
+        return "no storage class (spec.storage.storageClassName names none, and the cluster has no default)"
+    return f"storage class {name}"
 
 
 def _end(status: Mapping[str, Any]) -> tuple[ContainerEnd | None, float | None]:

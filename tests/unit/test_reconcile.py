@@ -89,6 +89,38 @@ def test_different_obstacles_are_all_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("storage", "of"),
+    [
+        ({"storageClassName": "fast"}, "storage class fast"),
+        (
+            {},
+            "no storage class (spec.storage.storageClassName names none, and the cluster has no default)",
+        ),
+    ],
+)
+def test_of_volumes_that_are_not_bound_the_storage_class_is_named(storage: dict[str, str], of: str) -> None:
+    cluster = Cluster({"storage": storage}, schedulable=False)
+    cluster.settle()
+    claims = [name for kind, name in cluster.objects if kind == "PersistentVolumeClaim"]
+    (volume,) = [name for name in claims if name != "demo-redis"]
+    for name in claims:
+        cluster.objects["PersistentVolumeClaim", name]["status"] = {"phase": "Pending"}
+    (pod,) = [made for (kind, name), made in cluster.objects.items() if kind == "Pod" and "learner" in name]
+    pod["status"]["conditions"][0]["message"] = "pod has unbound immediate PersistentVolumeClaims"
+    cluster.reconcile()
+    assert cluster.message("Progressing") == (
+        "learner-0: Unschedulable: pod has unbound immediate PersistentVolumeClaims"
+        f" ({volume} of {of} is not bound, kubectl describe pvc {volume} tells why)"
+    )
+    for name in claims:
+        cluster.objects["PersistentVolumeClaim", name]["status"] = {"phase": "Bound"}
+    cluster.reconcile()
+    assert cluster.message("Progressing") == (
+        "learner-0: Unschedulable: pod has unbound immediate PersistentVolumeClaims"
+    )
+
+
 def test_a_redis_of_the_users_that_does_not_answer_is_in_the_way() -> None:
     cluster = Cluster({"redis": {"url": "redis://redis.example.com"}})
     cluster.figures_error = (
