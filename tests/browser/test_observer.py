@@ -411,6 +411,17 @@ async def test_an_empty_page_allows_waiting_only(deal: Deal) -> None:
     assert allowed(episode.view, ActionKind.WAIT) == {""}
 
 
+@pytest.mark.parametrize("kind", ["Array", "Object", "String", "Number", "Boolean"])
+async def test_a_page_with_its_own_way_of_writing_values_is_read_as_any_other(deal: Deal, kind: str) -> None:
+    own = f"<script>{kind}.prototype.toJSON = () => 'own'</script>"
+    text = "<button>Buy \\ud83d</button><input value=7 type=checkbox checked><p>three</p>"
+    content = f"<body><script>document.body.innerHTML = '{text}'</script>"
+    plain, tampered = await deal(content), await deal(own + content)
+    assert names(plain.view) == names(tampered.view) == ["Buy \ud83d", "checkbox", "three"]
+    for name, array in plain.view.observation.items():
+        assert np.array_equal(array, tampered.view.observation[name]), name
+
+
 @pytest.mark.parametrize(
     "tampering",
     [

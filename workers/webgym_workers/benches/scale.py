@@ -163,6 +163,7 @@ def _loading(
     from webgym_workers.browser.faults import BrowserFault
     from webgym_workers.frames.ring import CELLS_PER_BROWSER, FrameRing
     from webgym_workers.frames.source import FrameSource, open_frames
+    from webgym_workers.observer.framed import read_page
     from webgym_workers.observer.snapshot import PageSnapshot, observe_expression, observer_script
 
     number = index * 100_000
@@ -180,7 +181,7 @@ def _loading(
                 page = browser.pages[0]
                 await page.navigate(f"{server}/{number}")
                 mark = source.mark() if source else "null"
-                read = await page.evaluate_settled(f"({{page: {observe_expression()}, mark: {mark}}})")
+                read = await read_page(page, f"({{page: {observe_expression()}, mark: {mark}}})", 1.0)
                 snapshot = PageSnapshot.parse(read.value["page"])
                 if source is not None:
                     await source.take(read.value["mark"])

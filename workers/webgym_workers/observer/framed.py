@@ -108,7 +108,13 @@ async def read_page(page: Page, expression: str, budget: float) -> Evaluation:
 
 
 def _answer(read: Evaluation) -> Raw | None:
+    """The observer's answer; unpacked in its place, where it is one text."""
     raw = read.value.get("page") if isinstance(read.value, dict) else None
+    if isinstance(raw, str):
+        try:
+            raw = read.value["page"] = json.loads(raw)
+        except ValueError as error:
+            raise JavaScriptError(f"the page's observer script answered nonsense: {error}") from None
     return raw if isinstance(raw, dict) else None
 
 

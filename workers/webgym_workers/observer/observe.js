@@ -14,6 +14,7 @@
     interactive: 1, checked: 2, focused: 4, disabled: 8, hit: 16, offscreen: 32, dblclick: 64, hover: 128,
     editable: 256, multiple: 512, readonly: 1024,
   };
+  const { stringify } = JSON;
   const listeners = new WeakMap();
   const ids = new WeakMap();
   const elements = new Map();
@@ -665,6 +666,13 @@
     return true;
   };
 
+  // What was observed, as one text: a debugger's reply of thousands of small values takes a browser several times as long.
+  // Left as it is where the page has a say in how values are written (old libraries do).
+  const packed = (exclude) => {
+    const answer = observe(exclude);
+    return [[], {}, '', 0, false].some((value) => 'toJSON' in Object(value)) ? answer : stringify(answer);
+  };
+
   // What a CSS selector matches, in open shadow roots and in frames of the same origin, too; rows as of observe().
   const find = (selector) => {
     const found = [], roots = [document];
@@ -686,7 +694,7 @@
 
   // Out of the page's reach: what it puts in the way costs an episode, but it cannot answer in our name by accident.
   Object.defineProperty(globalThis, '__webgym_observer', {
-    value: Object.freeze({ observe, locate, points, spots, hovered, reached, reveal, scroll, prepareTyping, clear, choose,
+    value: Object.freeze({ observe, packed, locate, points, spots, hovered, reached, reveal, scroll, prepareTyping, clear, choose,
       find, element: elementOf,
       listenersOf: (el) => listeners.get(el) || 0 }),
   });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from enum import IntEnum
@@ -132,7 +133,8 @@ def observer_script() -> str:
 
 
 def observe_expression(exclude: str = "") -> str:
-    """JavaScript that reads the page, without the elements that the CSS selector ``exclude`` matches."""
-    import json
+    """JavaScript that reads the page, without the elements that the CSS selector ``exclude`` matches.
 
-    return f"__webgym_observer.observe({json.dumps(exclude)})"
+    Its value is for :func:`~webgym_workers.observer.framed.read_page`, which unpacks it.
+    """
+    return f"__webgym_observer.packed({json.dumps(exclude)})"
